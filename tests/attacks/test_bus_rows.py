@@ -410,34 +410,6 @@ def test_row_32_a_request_that_is_copied_to_another_namespace_is_not_used_up(cro
 # Row 34: trees that no file system can hold.
 
 
-def odd_tree(crowd: Crowd, what: str) -> str:
-    git = crowd.git
-    blob = objects.write_blob(git, b"x")
-    link = {"a": objects.write_blob(git, b"b"), "b": objects.write_blob(git, b"a")}
-    if what == "a loop of links":
-        lines = [f"120000 blob {oid}\t{name}" for name, oid in link.items()]
-        return git.text("mktree", stdin="\n".join(lines) + "\n")
-    if what == "a name of 300 characters":
-        return git.text("mktree", stdin=f"100644 blob {blob}\t{'x' * 300}\n")
-    tree = git.text("mktree", stdin=f"100644 blob {blob}\tfile\n")
-    for _ in range(25):
-        tree = git.text("mktree", stdin=f"040000 tree {tree}\t{'y' * 200}\n")
-    return tree
-
-
-@pytest.mark.parametrize("what", ["a loop of links", "a name of 300 characters", "a path over 4,096"])
-def test_row_34_a_tree_that_cannot_be_written_is_refused(crowd, tmp_path, what):
-    from runner.refusal import Refusal  # noqa: PLC0415
-
-    commit = crowd.commit(odd_tree(crowd, what))
-    (tmp_path / "tree").mkdir()
-
-    with pytest.raises(Refusal) as refused:
-        export_tree(crowd.git, commit, tmp_path / "tree", Limits())
-
-    assert refused.value.code == "hostile_tree"
-
-
 # Row 35: what killed processes leave.
 
 

@@ -11,18 +11,14 @@ import json
 import os
 import resource
 import sys
-import threading
 from pathlib import Path
 
 import psutil
 import pytest
 from click.testing import CliRunner
 
-from bridge.bus import wire
 from bridge.bus.wire import State
 from bridge.cli import cli
-from bridge.presets import Preset
-from runner.job.collect import collect
 from runner.job.logs import REDACTED
 
 pytestmark = [pytest.mark.bus, pytest.mark.usefixtures("confined")]
@@ -130,61 +126,6 @@ class TestRow05EnvironmentLeak:
             "PYTHONDONTWRITEBYTECODE", "KAKEYA_JOB", "KAKEYA_RUN_ID",
         }  # fmt: skip
         assert b"/canary/" not in answer.everything()
-
-
-class TestRow09LinksSwappedAfterTheCheck:
-    def test_row_09_what_lies_outside_is_never_read_while_links_are_swapped(self, tmp_path):
-        tree, outside = tmp_path / "tree", tmp_path / "outside"
-        reports = tree / wire.REPORTS
-        for folder in (reports / "real", outside):
-            folder.mkdir(parents=True)
-            (folder / "report.json").write_text("inside" if folder != outside else "SECRET")
-        (reports / "file.json").write_text("inside")
-        preset = Preset(
-            name="swap", description="x", code="installed", timeout_s=9, steps=[{"argv": ["/bin/true"]}],
-            collect=["results/research/*.json", "results/research/*/*.json"],
-        )  # fmt: skip
-        stop = threading.Event()
-
-        def swap() -> None:
-            here, there = reports / "dir", reports / "other"
-            while not stop.is_set():
-                for target, source in ((reports / "real", here), (outside, here)):
-                    there.unlink(missing_ok=True)
-                    there.symlink_to(target)
-                    there.replace(source)
-                (reports / "new.json").symlink_to(outside / "report.json")
-                (reports / "new.json").replace(reports / "file.json")
-                (reports / "new.json").write_text("inside")
-                (reports / "new.json").replace(reports / "file.json")
-
-        thread = threading.Thread(target=swap, daemon=True)
-        thread.start()
-        try:
-            read = [collect(preset, tree).files for _ in range(300)]
-        finally:
-            stop.set()
-            thread.join()
-
-        assert any(files for files in read)
-        assert not any(b"SECRET" in data for files in read for data in files.values())
-
-    @pytest.mark.parametrize("link", ["results", "results/research"])
-    def test_row_09_a_folder_of_reports_that_is_a_link_holds_none(self, attacked, tmp_path, link):
-        outside = tmp_path / "outside" / "research"
-        outside.mkdir(parents=True)
-        (outside / "stolen.json").write_text('"SECRET"')
-        target = outside.parent if link == "results" else outside
-        script = """
-            import os, shutil, sys
-            shutil.rmtree(sys.argv[1])
-            os.symlink(sys.argv[2], sys.argv[1])
-        """
-
-        answer = attacked.by(script, link, str(target), collect=["results/research/*.json"])
-
-        assert answer.result.state is State.SUCCEEDED
-        assert b"SECRET" not in answer.everything()
 
 
 class TestRow13TrapsForTheNextRun:

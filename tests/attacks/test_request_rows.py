@@ -298,14 +298,9 @@ def test_row_07_a_hostile_name_that_is_handed_to_once_is_refused(target):
 
 PATHS = {
     "up": ({"..": {"escaped": "x"}}, None),
-    "a slash in a name": ({"../escaped": "x"}, None),
-    "absolute": ({"/tmp/escaped": "x"}, None),
     ".GIT": ({".GIT": {"config": "x"}}, None),
-    ".git with a joiner": ({".g\u200dit": {"config": "x"}}, None),
-    "a short name": ({"GIT~1": {"config": "x"}}, None),
     "a link to a file outside": ({"tests": {"what.txt": ("120000", "/etc/passwd")}}, None),
     "a link to a folder outside": ({"tests": ("120000", "../../.."), "x": "x"}, None),
-    "a link to a sibling": ({"tests": {"what.txt": ("120000", "../secret")}, "secret": "x"}, None),
     "two spellings": ({"tests": {"what.txt": "x"}, "Tests": {"what.txt": "y"}}, None),
     "path up": ({"tests": {"what.txt": "x"}}, "tests/../../escaped"),
     "path absolute": ({"tests": {"what.txt": "x"}}, "/etc/passwd"),

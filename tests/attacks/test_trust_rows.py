@@ -308,15 +308,6 @@ def test_row_25_a_branch_that_was_rewritten_to_another_request_is_noticed(client
         client.fetch(answered.branch)
 
 
-def test_row_25_an_answer_whose_history_was_cut_short_is_noticed(reader, answered, forger):
-    forger.put(answered.branch, {}, answered.commit)
-    reader.view(answered.branch)
-
-    assert "the history was rewritten" in said(reader.verify(answered.branch))
-    with pytest.raises(VerificationError, match="nothing was written"):
-        reader.fetch(answered.branch)
-
-
 def test_row_25_a_file_that_was_changed_in_a_new_commit_is_noticed(reader, answered, forger):
     forger.put(answered.branch, {wire.SUMMARY: FORGERY})
     reader.view(answered.branch)
@@ -393,14 +384,6 @@ def test_row_26_the_answer_of_another_machine_is_rejected(reader, client, keyed)
     assert "signed with another key" in said(reader.verify(run.branch))
 
 
-def test_row_26_the_result_of_one_machine_under_the_name_of_another_is_rejected(reader, answered, forger):
-    host = json.loads(forger.read(answered.branch, wire.RESULT))["host"]
-    forger.rewrite(answered.branch, host=host | {"fingerprint": "sha256:" + "1" * 64})
-    reader.view(answered.branch)
-
-    assert "host was changed" in said(reader.verify(answered.branch))
-
-
 def test_row_26_evidence_of_another_answer_of_the_same_machine_is_rejected(
     reader, client, keyed, forger, answered
 ):
@@ -449,14 +432,6 @@ def test_row_26_a_log_of_another_run_is_rejected(client, answered, forger):
     client.view(answered.branch)
 
     assert "not what was streamed" in said(client.verify(answered.branch), "logs")
-
-
-def test_row_26_a_log_of_another_run_is_rejected_by_its_signature(reader, answered, forger):
-    log = f"{wire.LOGS}/noop-0.log"
-    forger.rewrite(answered.branch, {log: b"from another run\n"})
-    reader.view(answered.branch)
-
-    assert f"'{log}' was changed" in said(reader.verify(answered.branch))
 
 
 def test_row_26_a_signature_over_something_else_is_rejected(reader, answered, forger, keyed):

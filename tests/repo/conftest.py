@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,22 @@ def tree(tmp_path_factory):
     good("git", "add", "--all", cwd=folder)
     good("git", "commit", "--quiet", "-m", "x", cwd=folder, **who)
     return folder
+
+
+def build(source: Path, out: Path) -> Path:
+    argv = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source)
+    good(*argv, cwd=out)
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel of this checkout."""
+    return build(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory) -> Path:
+    """The wheel of the bundled weights."""
+    return build(ROOT / "release" / "weights", tmp_path_factory.mktemp("weights"))

@@ -27,15 +27,6 @@ PRESET = ("k3-native-baseline", "-p", "n_samples=1", "-p", "max_new_tokens=8")
 pytestmark = [pytest.mark.bus, pytest.mark.long, pytest.mark.timeout(1200)]
 
 
-def build(out: Path, source: Path = console.ROOT) -> Path:
-    """Build a wheel and return it."""
-    argv = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = out.glob("*.whl")
-    return wheel
-
-
 def needs(wheel: Path) -> list[str]:
     """Return what a wheel asks for."""
     with zipfile.ZipFile(wheel) as archive:
@@ -86,12 +77,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
 
 
 @pytest.fixture(scope="module")
-def serving(
-    machine: Machine, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Machine, Path, str]]:
+def serving(machine: Machine, wheel: Path, weights: Path) -> Iterator[tuple[Machine, Path, str]]:
     """Follow "Serve jobs" up to a runner that serves; yield the machine, the bus and what `check` said."""
-    wheel = build(tmp_path_factory.mktemp("dist"))
-    weights = build(tmp_path_factory.mktemp("weights"), console.ROOT / "release" / "weights")
     bus = machine.home / "bus.git"
     machine.run("git", "init", "--quiet", "--bare", str(bus))
     places = {
@@ -151,50 +138,23 @@ def test_text_is_generated_from_the_bundled_pair(serving):
     assert done.stdout.strip()
 
 
-@pytest.mark.parametrize("source", [".", "release/weights"])
-def test_a_wheel_asks_only_for_packages_of_others_by_name_and_version(tmp_path, source):
-    asked = [Requirement(need) for need in needs(build(tmp_path, console.ROOT / source))]
+def test_a_wheel_asks_only_for_packages_of_others_by_name_and_version(wheel, weights):
+    asked = [Requirement(need) for each in (wheel, weights) for need in needs(each)]
     assert [need for need in asked if need.url or need.name.startswith("kakeya")] == []
 
 
-def test_a_folder_of_wheels_is_enough_to_install_without_an_index(machine, tmp_path):
+def test_a_folder_of_wheels_is_enough_to_install_without_an_index(machine, wheel, weights, tmp_path):
     house, venv = tmp_path / "house", tmp_path / "venv"
-    machine.run(
-        "pip",
-        "wheel",
-        "--quiet",
-        "-w",
-        str(house),
-        str(console.ROOT),
-        str(console.ROOT / "release" / "weights"),
-    )
+    machine.run("pip", "wheel", "--quiet", "-w", str(house), str(wheel), str(weights))
     machine.run(sys.executable, "-m", "venv", str(venv))
     names = ("kakeya-bridge", "kakeya-bridge-models")
     machine.run(str(venv / "bin" / "pip"), "install", "--no-index", "--find-links", str(house), *names)
     assert machine.run(str(venv / "bin" / "kakeya"), "--version").stdout.startswith("kakeya")
 
 
-@pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Path]]:
-    """The two wheels of a release, built twice."""
-    places = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
-    return [
-        (build(place / "a"), build(place / "b", console.ROOT / "release" / "weights")) for place in places
-    ]
-
-
-def test_the_wheels_of_a_release_belong_together_and_are_reproducible(release):
-    for wheel, other in zip(*release, strict=True):
-        assert wheel.name == other.name
-        assert wheel.read_bytes() == other.read_bytes()
-    main, weights = release[0]
-    assert main.name.split("-")[1] == weights.name.split("-")[1]
-
-
-def test_the_weights_are_whole_and_nothing_else(release):
+def test_the_weights_are_whole_and_nothing_else(weights):
     data = console.ROOT / "engine" / "models" / "data"
     files = {str(path.relative_to(data)): path.read_bytes() for path in data.rglob("*") if path.is_file()}
-    _, weights = release[0]
     with zipfile.ZipFile(weights) as archive:
         held = {
             name.removeprefix("kakeya_bridge_models/"): archive.read(name)

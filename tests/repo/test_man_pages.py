@@ -105,10 +105,7 @@ def test_groff_finds_no_mistake_in_them(pages):
 
 
 @pytest.mark.long
-def test_a_wheel_installs_them_where_man_looks(pages, tree, tmp_path):
-    build = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path)
-    good(*build, tree, cwd=tree)
-    (wheel,) = tmp_path.glob("*.whl")
+def test_a_wheel_installs_them_where_man_looks(pages, wheel, tmp_path):
     venv.create(tmp_path / "venv", with_pip=False)
     pip = (sys.executable, "-m", "pip", "--quiet", "--python", tmp_path / "venv/bin/python", "install")
     good(*pip, "--no-deps", "--no-index", wheel, cwd=tmp_path)

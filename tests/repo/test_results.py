@@ -14,10 +14,8 @@ from click.testing import CliRunner
 from benchmarks import real, results, results_runs
 from benchmarks.results_claims import loss
 from benchmarks.results_kept import EARLIER, KEY, Kept, read, remember, report_of, run_of
-from benchmarks.results_page import of_pairs, page, varying
-from benchmarks.results_scores import scores
+from benchmarks.results_page import of_pairs, page
 from bridge.cli import cli
-from bridge.common.drawing.text import number
 from bridge.gate import NO_RUN
 from bridge.verify.public_keys import find_pin
 from engine.errors import EngineError
@@ -61,55 +59,6 @@ def parts(text: str) -> dict[str, str]:
     return dict(zip(found[1::2], found[2::2], strict=True))
 
 
-KINDS = {
-    "spec": reports.spec_bench,
-    "acceptance": reports.acceptance,
-    "native": reports.native,
-    "recall": reports.recall,
-    "restored": reports.restored_prefill,
-    "verify-l": reports.verify_l,
-    "kv-quant": reports.kv_quant,
-    "parity": reports.parity,
-    "pass-at-1": reports.pass_at_1,
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_claim_of_an_accepted_report_stands_on_the_page(kind):
-    report = KINDS[kind]()
-
-    text = parts(page([kept(report)]))["it"]
-
-    assert [c["name"] for c in report["claims"] if c["name"] not in text] == []
-    assert [c["value"] for c in report["claims"] if number(c["value"]) not in text] == []
-    assert "kakeya-engine bench it" in text
-    assert report["created_at"] in text
-
-
-def test_codecs_are_shown_by_their_rows():
-    report = reports.codec_rd()
-
-    text = parts(page([kept(report)]))["it"]
-
-    assert all(number(row["rel_mse"]) in text for row in report["rows"])
-
-
-def test_a_kind_of_report_is_explained_once():
-    text = page([kept(reports.recall(), "first"), kept(reports.recall(), "second")])
-
-    assert text.count("Secret codes found in padding") == 1
-
-
-def test_a_table_by_length_leaves_out_what_is_the_same_in_each():
-    lengths = [("steady", 1), ("varies", 1), ("steady", 1), ("varies", 0)]
-    claims = [
-        {"name": "recall", "arm": arm, "value": value, "where": {"length": i}}
-        for i, (arm, value) in enumerate(lengths)
-    ]
-
-    assert [claim["arm"] for claim in varying(claims)] == ["varies", "varies"]
-
-
 def test_what_the_gate_rejects_is_named_with_its_reason_and_without_its_figures():
     text = page([kept(reports.native(), "honest"), kept(wrong(), "an-error")])
 
@@ -142,26 +91,6 @@ def test_a_report_that_no_run_vouches_for_is_no_result():
 
     assert found.keys() == {"Not accepted"}
     assert "INCOMPLETE (NO_RUN)" in found["Not accepted"]
-
-
-def test_losses_stand_in_the_table_and_before_it():
-    report = losing()
-
-    found = parts(page([kept(report)]))
-
-    (claim,) = (c for c in report["claims"] if c["name"] == "decode_speedup")
-    assert claim["value"] < 1
-    assert re.search(
-        rf"\|it\|decode_speedup\|`dflash` over `mlx-lm`\|{re.escape(number(claim['value']))} .*slower",
-        found["Losses"],
-    )
-    assert number(claim["value"]) in found["it"]
-
-
-def test_where_nothing_is_lost_the_page_says_so():
-    found = parts(page([kept(reports.kv_quant())]))
-
-    assert "|" not in found["Losses"]
 
 
 def claim_of(name, value, arm="dflash", **more):
@@ -200,21 +129,6 @@ def test_a_code_that_errs_more_at_equal_bits_is_a_loss():
     found = parts(page([kept(report)]))
 
     assert "E8 Voronoi over affine at 2.5 bits, keys 48|0.16 against 0.156" in found["Losses"]
-
-
-def test_a_run_that_was_measured_again_says_what_came_of_it_before():
-    again = kept(reports.native(), earlier=("REJECTED (DECODE_SPREAD)",))
-
-    assert "measured 2 times, with the earlier verdicts REJECTED (DECODE_SPREAD)" in page([again])
-
-
-def test_machines_are_told_apart():
-    other = reports.native()
-    other["identity"]["chip"] = "another-chip"
-
-    told = parts(page([kept(reports.native(), "one"), kept(other, "two")]))["Machine"]
-
-    assert re.search(r"a-chip.*\n.*: one\n.*another-chip.*\n.*: two", told)
 
 
 def test_rendering_again_measures_nothing_and_reads_what_is_kept(tmp_path, monkeypatch):
@@ -287,12 +201,6 @@ def test_the_gate_accepts_the_published_reports_under_the_published_key():
     assert done.output.startswith("ACCEPTED"), done.output
 
 
-def test_all_that_is_measured_has_a_name_of_its_own():
-    names = [run.name for run in results.runs()]
-
-    assert len(names) == len(set(names)) > 10
-
-
 def test_a_job_gets_the_real_model_by_its_folder_and_the_page_names_it(monkeypatch, tmp_path):
     monkeypatch.setattr(results_runs.registry, "fetched", lambda name: tmp_path / name)
     real = [run for run in results.runs() if run.is_real]
@@ -346,8 +254,3 @@ def test_the_short_measurement_prints_claims_about_all_prompts_with_their_interv
         "plain raw: pass_at_1 0.25 (0.006309 to 0.8059)",
         "drafted raw: pass_at_1 0.25 (0.006309 to 0.8059), identical_outputs 1 (0.3976 to 1)",
     ]
-
-
-def test_scores_on_the_page_are_those_that_are_kept():
-    assert scores() in (results.ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert scores() in page([kept(reports.native(), "honest")])

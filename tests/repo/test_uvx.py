@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def uvx(tmp_path_factory):
+def uvx(wheel, tmp_path_factory):
     """Return a function that runs a program of the package with uvx, in an empty home."""
     place = tmp_path_factory.mktemp("uvx")
     good(sys.executable, "-m", "venv", "--without-pip", place / "uv", cwd=place)
@@ -29,8 +29,6 @@ def uvx(tmp_path_factory):
     tried = run(*pip, "install", "--quiet", "uv", cwd=place)
     if tried.returncode:
         pytest.skip(f"no package index is reached: {tried.stderr.strip().splitlines()[-1:]}")
-    argv = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", place / "dist", ROOT)
-    good(*argv, cwd=place)
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -42,7 +40,7 @@ def uvx(tmp_path_factory):
                   "UV_NATIVE_TLS": "1", "UV_SYSTEM_CERTS": "1"}  # fmt: skip
 
     def call(*words: object, cwd: Path) -> str:
-        argv = ("uvx", "--quiet", "--find-links", place / "dist", "--from", "kakeya-bridge", *words)
+        argv = ("uvx", "--quiet", "--find-links", wheel.parent, "--from", "kakeya-bridge", *words)
         return good("env", "-i", *(f"{name}={value}" for name, value in env.items()), *argv, cwd=cwd)
 
     return call

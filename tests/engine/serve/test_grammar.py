@@ -52,7 +52,7 @@ def ask(server, draft="none", **fields):
 @pytest.mark.rows(2)
 @pytest.mark.parametrize("model", ["tiny", "tiny-hybrid"])
 @pytest.mark.parametrize("draft", ["none", "lookup", "dflash", "auto"])
-@pytest.mark.parametrize("most", [24, 40, 200])
+@pytest.mark.parametrize("most", [24, 200])
 def test_schema_is_followed_even_when_cut_short(server, model, draft, most):
     found = ask(server, draft, model=model, max_tokens=most, response_format=FORMAT)
     jsonschema.validate(json.loads(found.choices[0].message.content), PERSON)

@@ -1,7 +1,9 @@
 """Streams that have nothing to say yet: clients and proxies give up on those that stay silent."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Barrier
 
 import pytest
 
@@ -50,20 +52,23 @@ def lines_of(server, path, model, on_alive):
     with server.http.stream("POST", path, json={"model": model, "stream": True, **ASKED[path]}) as response:
         assert response.status_code == 200
         for line in response.iter_lines():
-            lines.append(line)
-            if line == ALIVE[path]:
+            if line == ALIVE[path] and line not in lines:
                 on_alive()
+            lines.append(line)
     return lines
 
 
-@pytest.mark.parametrize("path", ASKED)
-def test_stream_in_the_queue_shows_that_it_is_alive(tmp_path, path):
+def test_streams_in_the_queue_show_that_they_are_alive(tmp_path):
     with serving(tmp_path, "--max-active", "1") as server, occupied(server) as occupant:
-        lines = lines_of(server, path, "tiny", occupant.close)
-    assert ALIVE[path] in lines
-    data = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    assert not [each for each in data if each.get("type") == "error" or each.get("error")]
-    assert len(data) > 1
+        all_alive = Barrier(len(ASKED), action=occupant.close, timeout=60)
+        with ThreadPoolExecutor(len(ASKED)) as pool:
+            streams = [pool.submit(lines_of, server, path, "tiny", all_alive.wait) for path in ASKED]
+    for path, stream in zip(ASKED, streams, strict=True):
+        lines = stream.result()
+        assert ALIVE[path] in lines
+        data = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        assert not [each for each in data if each.get("type") == "error" or each.get("error")]
+        assert len(data) > 1
 
 
 def test_stream_that_waits_for_its_model_shows_that_it_is_alive(tmp_path):

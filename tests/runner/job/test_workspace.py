@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,9 @@ HOSTILE = {
     "link chain": {"a": {"b": {"c": ("120000", "..")}}, "d": ("120000", "a/b/c/../../../escaped")},
     "link with NUL": {"link": ("120000", "a\0b")},
     "empty link": {"link": ("120000", "")},
+    "loop of links": {"a": ("120000", "b"), "b": ("120000", "a")},
+    "a name of 300 characters": {"x" * 300: "x"},
+    "a path over 4,096": reduce(lambda below, _: {"y" * 200: below}, range(25), {"file": "x"}),
     "FIFO": {"pipe": ("10644", "x")},
     "device in a folder": {"a": {"b": {"disk": ("60644", "x")}}},
     "socket beside a submodule": {"a": {"sub": ("160000", "1" * 40), "socket": ("140644", "x")}},

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -121,72 +118,3 @@ def test_a_bus_that_is_away_for_a_while_is_waited_out(
     assert client.wait(branch, timeout=120).state is State.SUCCEEDED
     assert _runs(count) == 1
     assert _answers(git, bus, branch) == 1
-
-
-@pytest.mark.long
-def test_a_disk_that_is_full_stops_no_runner_and_loses_no_request(
-    runners, client, requester, counting, tmp_path
-):
-    """The runner may write no file larger than some kilobytes; afterwards it may again."""
-    folder, count = counting
-    large = {"large.bin": os.urandom(400_000)}
-    branch = requester.send(requester.manifest("count"), files=large)
-    policy = runners.policy(preset_folder=str(folder))
-    limited = ["/bin/sh", "-c", 'ulimit -f 400; exec "$@"', "sh"]  # in blocks of 512 bytes
-    argv = [*limited, sys.executable, "-P", "-m", "runner", "--policy", str(policy), "serve"]
-    log = tmp_path / "full.log"
-    with log.open("wb") as out:
-        full = subprocess.Popen(argv, stdout=out, stderr=out)
-    try:
-        deadline = time.monotonic() + 120
-        while "trying again" not in log.read_text() and full.poll() is None:
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
-        assert full.poll() is None, log.read_text()
-        assert _runs(count) == 0
-    finally:
-        full.terminate()
-        assert full.wait(120) == 0
-    runners.start(preset_folder=str(folder))
-
-    assert client.wait(branch, timeout=120).state is State.SUCCEEDED
-    assert _runs(count) == 1
-
-
-@pytest.mark.long
-def test_a_flood_of_nonsense_does_not_keep_a_good_request_waiting(
-    runners, client, requester, counting, git, bus
-):
-    """The oldest comes first, and what is not even called like a request does not come before it."""
-    folder, _ = counting
-    flood = requester.commit({".mac-bridge/request.json": b"{}"})
-    updates = "".join(f"create refs/heads/mac-bridge/{i:03d} {flood}\n" for i in range(300))
-    requester.push(flood, "flood")
-    git(bus, "update-ref", "--stdin", stdin=updates)
-    good = _asked(client, requester, "count")
-    runners.start(preset_folder=str(folder))
-
-    assert client.wait(good, timeout=120).state is State.SUCCEEDED
-    ended = int(git(bus, "log", "-1", "--format=%ct", good))
-    listed = git(
-        bus, "for-each-ref", "--format=%(objectname) %(committerdate:unix)", "refs/heads/mac-bridge/"
-    )
-    tips = [line.split() for line in listed.splitlines()]
-    assert len([tip for tip, date in tips if tip != flood and int(date) < ended]) < 150, (
-        "the flood came first"
-    )
-
-
-@pytest.mark.long
-def test_a_ledger_that_is_garbage_is_named_and_stops_no_request(runners, client, requester, counting):
-    folder, count = counting
-    state = runners.folder / "state-one"
-    state.mkdir()
-    (state / "ledger.sqlite").write_bytes(b"garbage" * 4096)
-    branch = _asked(client, requester, "count")
-
-    runner = runners.start(preset_folder=str(folder))
-
-    assert client.wait(branch, timeout=120).state is State.SUCCEEDED
-    assert "ledger" in runner.said()
-    assert _runs(count) == 1

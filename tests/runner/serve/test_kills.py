@@ -26,11 +26,11 @@ from tests.conftest import wait_for
 # When a kill comes: a random moment after what is named. A step of the protocol is soon over, so most of the random
 # moments fall into jobs; the others are sought out.
 KILLS = {
-    "it was launched": 4,
-    "it serves": 22,
-    "it moved a branch": 8,
-    "a job began": 8,
-    "it noted an answer": 8,
+    "it was launched": 2,
+    "it serves": 9,
+    "it moved a branch": 5,
+    "a job began": 4,
+    "it noted an answer": 5,
 }
 # A request whose runner was killed this often is answered with `lost`, which is an answer; 10 is the most there is.
 ATTEMPTS = 10
@@ -178,7 +178,7 @@ def scene(runners, bus, clone, presets, tmp_path):
 @pytest.mark.bus
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-def test_50_kills_lose_no_request_and_none_is_answered_twice(scene):
+def test_kills_lose_no_request_and_none_is_answered_twice(scene):
     # KILLS_SEED draws the same moments again; what they hit is the machine's affair.
     seed = int(os.environ.get("KILLS_SEED") or random.randrange(1 << 32))
     chance = random.Random(seed)
@@ -196,7 +196,7 @@ def test_50_kills_lose_no_request_and_none_is_answered_twice(scene):
         runner = scene.launch_until(moment)
         time.sleep(chance.uniform(0, longest.get(moment, 0.05)))
         scene.landed[scene.kill(runner)] += 1
-    assert scene.landed.total() == 50
+    assert scene.landed.total() == len(moments)
 
     last = scene.runners.start(**scene.policy)
     _wait(lambda: not scene.open(), 120, 0.05)

@@ -73,18 +73,6 @@ def test_three_runners_and_twelve_requests(runners, client, bus):
     assert min(answers.values()) > 0
 
 
-@pytest.mark.sweep
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_eight_runners_and_a_hundred_requests(runners, client, bus):
-    labels, asked = serve_all(runners, client, how_many=8, requests=100, seed=2)
-
-    answers = check(bus, labels, asked)
-    print(f"answers by runner: {answers}")
-    assert sum(answers.values()) == 100
-    assert min(answers.values()) > 0
-
-
 @pytest.mark.long
 def test_labels_come_from_the_policy_alone(runners, client, bus, wait_for):
     """A forged state or record that says otherwise gives a runner no label, and a request no runner."""
