@@ -14,7 +14,7 @@ COVERAGE ?=
 
 BENCHMARKS := bus load bombs jobs signing mcp web judging codec codec_memory verify_size server
 
-NODE_CLIENTS := tests/engine/serve/node
+NPM_FOLDERS := tests/engine/serve/node integrations/node
 
 PY := .venv/bin/python
 # A line that names $(MAKE) itself runs even under `make -n`.
@@ -23,7 +23,7 @@ CHECK := .venv/bin/check-jsonschema --builtin-schema
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check coverage lint bench measure results real fuzz conformance docs parity dist clean
+.PHONY: help demo test check coverage lint bench measure results real fuzz conformance docs parity node dist clean
 
 # The interpreter may also have gone, or moved to another version that looks for its packages elsewhere.
 $(shell test "$$(cat .venv/.complete 2>/dev/null)" = "$(CURDIR)" && $(PY) -c 'import editables' 2>/dev/null \
@@ -42,6 +42,7 @@ help:
 	@echo "make conformance  run the public MCP conformance suite (needs npm)"
 	@echo "make docs    write the generated parts of docs/ anew, and count the words"
 	@echo "make parity  add the published drafter code, HTTP suites and clients to .venv, for their tests"
+	@echo "make node    check the client for Node.js: style, types, tests, package (needs npm)"
 	@echo "make dist    build a release into dist/: two wheels and the source distribution"
 	@echo "make clean   remove .venv and everything else that was made here"
 	@echo
@@ -104,7 +105,10 @@ docs: .venv/.dev
 	@$(PY) docs/build_schema.py
 	@$(PY) docs/count_words.py
 
-parity: .venv/.parity $(NODE_CLIENTS)/node_modules/.package-lock.json
+parity: .venv/.parity $(NPM_FOLDERS:%=%/node_modules/.package-lock.json)
+
+node: .venv/.dev integrations/node/node_modules/.package-lock.json
+	@$(PY) -m pytest -m "not sweep" tests/integrations/test_node.py $(ARGS)
 
 # They are copied to another machine together: docs/install.md says how they are installed there.
 dist: build/release/.complete
@@ -119,7 +123,7 @@ build/release/.complete: release/requirements/release.txt
 	@touch $@
 
 clean:
-	rm -rf .venv build dist $(NODE_CLIENTS)/node_modules *.egg-info .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist $(NPM_FOLDERS:%=%/node_modules) integrations/node/build integrations/node/dist *.egg-info .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call install,LOCK): the locked versions, then this checkout itself, so that an edit counts at once.
@@ -153,7 +157,7 @@ endef
 	@touch $@
 
 # npm writes this file last. Without npm there is none, and the tests say so.
-$(NODE_CLIENTS)/node_modules/.package-lock.json: $(NODE_CLIENTS)/package-lock.json
-	@if command -v npm >/dev/null; then echo "Installing $< into $(NODE_CLIENTS)/node_modules" && \
-		npm ci --prefix $(NODE_CLIENTS) --loglevel=error --no-audit --no-fund --ignore-scripts; \
-		else echo "npm is not on the PATH: the clients for Node.js are not installed"; fi
+%/node_modules/.package-lock.json: %/package-lock.json
+	@if command -v npm >/dev/null; then echo "Installing $< into $*/node_modules" && \
+		npm ci --prefix $* --loglevel=error --no-audit --no-fund --ignore-scripts; \
+		else echo "npm is not on the PATH: the packages of $* are not installed"; fi

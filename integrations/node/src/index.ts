@@ -1,0 +1,3 @@
+export * from './client.js'
+export * from './program.js'
+export * from './server.js'
