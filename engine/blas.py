@@ -99,7 +99,7 @@ def preload() -> Preload:
 
 
 def candidates() -> tuple[str, ...]:
-    """Return the libraries to try, the package's first, if no other one is configured."""
+    """Return the libraries to try if none is configured: the package's, then the system's."""
     spec = util.find_spec(PACKAGE)  # does not import it: that would load the library
     folders = spec.submodule_search_locations or () if spec else ()
     packaged = (
@@ -148,7 +148,7 @@ def core() -> str:
 
 
 def has_small_kernels() -> bool:
-    """Return whether OpenBLAS multiplies small matrices as they are, without copying them into another order first."""
+    """Return whether OpenBLAS multiplies small matrices directly, without copying them into another order first."""
     return core() in _WITH_SMALL_KERNELS
 
 

@@ -24,7 +24,7 @@ LIMITS = {
 
 
 def check() -> dict[str, object]:
-    """Compute all; return the errors, and as ``ok`` whether rounding explains all of them."""
+    """Compute all known answers; return the errors, and in ``ok`` whether rounding explains all of them."""
     exact = _matmul_is_exact()
     row = mx.arange(128, dtype=mx.float32)[None]
     packed = mx.quantize(row, group_size=64, bits=8)

@@ -54,14 +54,14 @@ class Marks:
         }
 
     def turn(self, turn: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a turn of a conversation, with the marks in its texts set apart; its role is not a text."""
+        """Return a turn of a conversation with the marks in its texts set apart. Its role is left unchanged."""
         apart = {name: value if name == "role" else self.apart(value) for name, value in turn.items()}
         if turn["role"] == "assistant" and isinstance(turn.get("content"), str):
             apart["content"] = self._answer(turn["content"])
         return apart
 
     def _answer(self, text: str) -> str:
-        """Set marks in a model's own text apart, except those around a thought at its beginning."""
+        """Set marks in a model's own text apart, except the marks around a thought at the beginning."""
         start, end = (getattr(self._tokenizer, name, None) for name in ("think_start", "think_end"))
         blank = text[: len(text) - len(text.lstrip())]
         if not start or not end or not text.startswith(blank + start):
@@ -113,7 +113,7 @@ class Marks:
         return [int(token) for token in self._tokenizer.encode(text, add_special_tokens=False)]
 
     def _spelled_otherwise(self, text: str) -> bool:
-        """Return whether a normalizer makes a mark of a text that is not written like it."""
+        """Return whether the tokenizer's normalizer turns a text with another spelling into a mark."""
         backend = self._tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
@@ -124,7 +124,7 @@ class Marks:
         )
 
     def _apart_from_marks(self, text: str) -> list[int]:
-        """Return the tokens of a text in which only what is written like a mark is one."""
+        """Return the tokens of a text in which a mark counts only in its exact spelling."""
         pieces, marks = [], []
         at = 0
         for mark in self._pattern.finditer(text):
@@ -156,7 +156,7 @@ class Marks:
 
     @cached_property
     def _without_marks(self) -> tuple[Any, dict[int, int | None]]:
-        """The tokenizer without marks, and the numbers in the tokenizer of those tokens that have others there.
+        """The tokenizer without marks, and a map from its token ids to the original ids where the two differ.
 
         The separator takes the place of the marks: text is split there. Its number is None.
         """
@@ -194,7 +194,7 @@ class Marks:
 
     @cached_property
     def _signs(self) -> re.Pattern[str]:
-        """Finds a character with which a mark begins or ends, which all texts with a part of one have."""
+        """A pattern of the characters with which marks begin or end: any text with a part of a mark has one."""
         ends = {character for mark in self._numbers for character in (mark[0], mark[-1])}
         return re.compile(f"[{re.escape(''.join(sorted(ends)))}]" if ends else r"(?!)")
 
@@ -212,7 +212,7 @@ class Marks:
 
     @cached_property
     def _fragments(self) -> tuple[set[str], set[str], set[str]]:
-        """The beginnings and ends of marks, and what marks are without their brackets.
+        """The beginnings and ends of marks, and marks without their brackets.
 
         Between pieces of a template, or beside other people's text, these make a mark: ``<`` and ``think`` and ``>``.
         """
@@ -228,7 +228,7 @@ class Marks:
 
 
 def _alternatives(tree: dict[str, Any]) -> str:
-    """Return the pattern of the words in a tree of characters, in which an empty one ends a word."""
+    """Return a pattern that matches the words in a tree of characters. An empty character ends a word."""
     if len(tree) == 1 and "" in tree:
         return ""
     branches = [
@@ -238,7 +238,7 @@ def _alternatives(tree: dict[str, Any]) -> str:
 
 
 def _looks_like_mark(text: str, used: list[str]) -> bool:
-    """Return whether a token that is not special is a mark: it has brackets, or a sign and the template uses it."""
+    """Return whether an ordinary token is a mark: it has brackets, or it has a sign and the template uses it."""
     if text.strip() != text or not text.strip("_").strip() or text.isalnum():
         return False
     if any(text in each for each in used):

@@ -68,7 +68,7 @@ def probe() -> Probe:
 
 
 def _attempt(result: Probe, name: str, package: str, look: Callable[[Probe], None]) -> bool:
-    """Run one look; any failure becomes a problem. Returns whether it went well."""
+    """Run one examination; any failure becomes a problem. Returns whether it succeeded."""
     before = len(result.problems)
     try:
         look(result)

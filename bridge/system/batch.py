@@ -29,7 +29,7 @@ class CatFileProcess:
     queries: int = 0
 
     def ask(self, names: Sequence[str]) -> None:
-        """Send it names, one a line. The caller reads an answer for each."""
+        """Send names to the process, one per line. The caller reads an answer for each."""
         self.queries += len(names)
         self.child.write("".join(f"{name}\n" for name in names))
 

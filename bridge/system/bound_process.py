@@ -1,4 +1,4 @@
-"""Ends a program and removes a folder once their owner has ended, even by SIGKILL, which closes its pipes too.
+"""Ends a program and removes a folder once their owner has ended, even by SIGKILL: its closed pipe shows that.
 
 ``BoundProcess`` starts this module in a session of its own. It reads a line with the program to start, and cleans up
 at the end of its standard input.
@@ -23,7 +23,7 @@ _POLL_S = 0.1
 
 
 class BoundProcess:
-    """Starts one program for this process, and ends it with this process. ``folder`` is removed then."""
+    """Starts one program, and ends it together with this process. ``folder`` is then removed."""
 
     def __init__(self, folder: Path | None, *, env: Mapping[str, str]) -> None:
         argv = [sys.executable, "-P", "-m", __name__, str(folder or "")]

@@ -23,7 +23,7 @@ _NOTICE_S = 0.2
 
 
 class Stop(Protocol):
-    """Something that tells whether this process was asked to stop, such as a ``StopRequest``."""
+    """An object that says whether this process was asked to stop, such as a ``StopRequest``."""
 
     def is_set(self) -> bool:
         """Return whether this process was asked to stop."""
@@ -101,7 +101,7 @@ class Limit:
         self._allowed = max(0.0, self._until - now)
 
     def passed(self) -> str | None:
-        """Return why the call has to end, or None while it may go on."""
+        """Return why the call has to end, or None if it may go on."""
         if self._ending and not self._asked and self._ending.is_set():
             self._asked = True
             self._until = min(self._until, time.monotonic() + self._ending.left_s)

@@ -69,7 +69,7 @@ class Git:
 
     @classmethod
     def of_user(cls, directory: Path | str) -> "Git":
-        """Return git as the user has set it up, in whatever repository holds ``directory``."""
+        """Return git with the user's own settings, in the repository that holds ``directory``."""
         env = environment.for_user_git()
         if sys.stdin is None or not sys.stdin.isatty():
             env = environment.without_prompts(env)

@@ -161,7 +161,7 @@ def tree_lines(raw: bytes) -> Iterator[tuple[int, int, str, bytes]]:
 
 @lru_cache(64)
 def _canonical(octal: bytes) -> str:
-    """Return a mode as git reads it: old versions wrote others than the five that count today."""
+    """Return a mode as git reads it: old versions wrote further modes beside today's five."""
     mode = int(octal, 8)
     if stat.S_ISREG(mode):
         return "100755" if mode & stat.S_IXUSR else "100644"

@@ -135,7 +135,7 @@ class Child:
         self._send()
 
     def line(self) -> bytes:
-        """Return its next line with the line's end."""
+        """Return the program's next line of output, with its line end."""
         while (end := self._output.find(b"\n") + 1) == 0:
             self._fill()
         return self._take(end)

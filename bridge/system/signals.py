@@ -58,7 +58,7 @@ class StopRequest:
             os.write(self._writer, b"\0")
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the request to stop, at most ``timeout`` seconds. Returns whether it came."""
+        """Wait for a request to stop, at most ``timeout`` seconds. Returns whether there was one."""
         if not self._asked:
             waiting = select.poll()
             waiting.register(self._reader, select.POLLIN)

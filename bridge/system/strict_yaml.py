@@ -60,7 +60,7 @@ def parse_yaml(text: bytes, where: str, error: type[KakeyaError] = PresetError) 
 
 @dataclass
 class _Open:
-    """A collection that is being read: how deep it is nested inside, and how many values it holds."""
+    """A collection that is being read: the depth of nesting inside it, and the number of its values."""
 
     anchor: str | None = None
     depth: int = 0
@@ -72,7 +72,7 @@ class _Open:
 
 
 def _check(text: bytes) -> None:
-    """Raise ValueError for a text that unfolds to too much. Nothing is built, and it is read no further than that.
+    """Raise ValueError for a text that unfolds to too many values. Nothing is built, and reading stops there.
 
     A few lines of aliases can repeat one value more often than there are atoms, or put a value inside itself.
     """

@@ -73,7 +73,7 @@ def check_files(
 
 
 def own_paths(result: Result) -> set[str]:
-    """Return the paths of an answer: the files in its list, the list itself, and the signature."""
+    """Return the paths of all files of an answer: the listed files, the file with the list, and the signature."""
     return {wire.RESULT, wire.EVIDENCE, *(file.path for file in result.files)}
 
 
@@ -97,7 +97,7 @@ def check_job(
 
 
 def _compare_preset(name: str, result: Result, presets: Mapping[str, Preset]) -> tuple[Check, Preset | None]:
-    """Check that the runner used the same definition of the preset as this installation. Returns the preset if so."""
+    """Check that the runner used this installation's definition of the preset. Returns the preset if it did."""
     preset = presets.get(name)
     if result.preset_digest is None:
         message = "no preset was used"
@@ -181,7 +181,7 @@ def _own_checks(judged: Gate) -> str:
 
 
 def binding_of(result: Result, contents: Mapping[str, bytes]) -> "Voucher":
-    """Return the run that an answer describes, as if signed; or a code and a message if it does not say when it ran.
+    """Return the run of an answer, treated as signed; or a code and a message if the answer has no times.
 
     ``contents`` are the answer's logs and, if its preset declares any, its kinds of report.
     """

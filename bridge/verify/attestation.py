@@ -1,4 +1,4 @@
-"""What a runner signs: an in-toto Statement about one answer, in a DSSE envelope.
+"""The signed statement of a runner: an in-toto Statement about one answer, in a DSSE envelope.
 
 Runner and reader build the statement with the same function from the same facts, so neither can forget a field that
 the other one hashes. docs/evidence.md describes the format.

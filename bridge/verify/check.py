@@ -64,7 +64,7 @@ class Report:
 
     @property
     def shown_gate(self) -> Gate | None:
-        """The verdict of the rules installed here; None if it accepts what another check, or the runner, does not."""
+        """The verdict of the rules installed here; None if they accept and another check, or the runner, does not."""
         judged = (
             self.conclusion.judged if self.result and self.result.gate and self.result.gate.accepted else ""
         )
@@ -214,14 +214,14 @@ def _altered_workload(git: Git, branch: RequestBranch, result: Result) -> list[s
 
 
 class KnownAnswers:
-    """The answers verified in this clone, by branch and result. Answers are final, so one that changes was replaced."""
+    """The answers verified in this clone, by branch and result. Answers are final, so a changed answer was replaced."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
         self._file = NoteFile(git, _KNOWN_FILE, _KNOWN_LINE, _KNOWN_MOST)
 
     def compare(self, report: Report) -> Report:
-        """Record a valid answer. Add a failed check if another was recorded, unless a pinned key signed the new one."""
+        """Record a valid answer. If it replaces another one, add a failed check unless a pinned key signed it."""
         name = f"{report.tip}:{wire.RESULT}"
         entry = lookup.locate(self._git, [name]).get(name)
         before = self.of(report.branch)

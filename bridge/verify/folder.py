@@ -96,7 +96,7 @@ def verify_folder(
 
 
 def _others(result: Result, files: FolderFiles) -> Iterator[str]:
-    """Yield a fault for each report that the answer does not list. On a branch, it may be the workload's."""
+    """Yield a fault for each report that the answer does not list. On a branch, such a file may be the workload's."""
     reports = (path for path in {*files.files, *files.others} if path.startswith(f"{wire.REPORTS}/"))
     yield from (f"{path} is not part of the answer" for path in sorted({*reports} - own_paths(result)))
 

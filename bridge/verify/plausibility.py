@@ -110,7 +110,7 @@ def compare_logs(
 
 
 def _agrees(log: LogDigest, parts: Iterable[tuple[int, int, bytes]], read: Callable[[str], bytes]) -> bool:
-    """Return whether what was streamed matches a log; one that was cut is compared by its digest, if all was."""
+    """Return whether the streamed parts match a log; if all of a truncated log was streamed, by its digest."""
     if not log.truncated:
         content = memoryview(read(log.path))
         return all(content[at : at + len(part)] == part for _, at, part in parts)

@@ -185,7 +185,7 @@ class ReportKeys:
 
 
 def _published(git: Git, remote: str, folder: Path) -> Pin | None:
-    """Return the keys that the default branch has in a folder of this working tree; None if it has none to read."""
+    """Return the keys that the default branch has in a folder of this working tree; None without a readable key."""
     top = git.top()
     if not top or not folder.is_relative_to(root := Path(top).resolve()):
         return None

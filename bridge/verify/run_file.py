@@ -58,7 +58,7 @@ def make_run_file(files: Files) -> bytes:
 def voucher_for(
     report: Path, data: bytes, pin: Pin | None, pin_for: Callable[[Path], Pin | None] | None = None
 ) -> Voucher:
-    """Return the run that vouches for ``X.json``, or why none does: of ``X.run``, or the closest answer above it.
+    """Return the run that vouches for ``X.json``, from ``X.run`` or the closest answer above it; or why there is none.
 
     A run file needs a pinned key. A fetched answer counts as on its branch: without a pinned key, it vouches for what
     it contains, and the run says that nobody is known to have signed it. ``pin_for`` returns the keys that count for a

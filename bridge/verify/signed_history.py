@@ -64,7 +64,7 @@ class Reader:
         plain: Mapping[str, RequestBranch] | None = None,
         commits: int | None = None,
     ) -> dict[str, RequestBranch]:
-        """Read many branches, given as ``{branch: commit id}``. ``plain`` are they, read without keys.
+        """Read many branches, given as ``{branch: commit id}``. ``plain`` are the same branches, read without keys.
 
         With a number of ``commits``, the call examines not many more than these below the branches' tips. Branches that
         need more are left out; the next call with the same tips continues with them, after branches that are new.

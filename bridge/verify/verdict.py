@@ -1,4 +1,4 @@
-"""What an answer amounts to: the one table from its state, the gate's verdict and its trust to words and exit codes.
+"""The conclusion about an answer: the only table from state, verdict and trust to words and exit codes.
 
 Commands, pages, tools and the runner take their words, grades and exit codes from here, so that none of them shows as
 good what another refuses.
@@ -65,7 +65,7 @@ class SignatureCheck(Check):
 
 @dataclass(frozen=True)
 class Conclusion:
-    """An answer's state and verdict as a reader may believe them. ``signer`` is the runner whose pinned key signed."""
+    """An answer's state and verdict, as far as they can be trusted. ``signer``: the runner whose pinned key signed."""
 
     state: State
     verdict: str | None = None
@@ -86,12 +86,12 @@ class Conclusion:
 
     @property
     def word(self) -> str:
-        """The outcome in one word or two: the state, unless the answer does not hold."""
+        """The outcome in one or two words: the state, or that the answer does not hold."""
         return self.voucher if self.is_refused else str(self.state)
 
     @property
     def judged(self) -> str:
-        """The verdict with its voucher; empty if there is none to believe."""
+        """The verdict with its voucher; empty without a verdict that can be trusted."""
         return f"{self.verdict}, {self.voucher}" if self.verdict and self.trust in _BELIEVED else ""
 
     @property
@@ -117,7 +117,7 @@ class Conclusion:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of commands that wait for the answer; None until there is one."""
+        """The exit code of commands that wait for the answer; None without an answer."""
         if self.is_refused:
             return int(ExitCode.FAILED)
         return int(wire.EXIT_CODES[self.state]) if self.state.is_final else None
@@ -131,7 +131,7 @@ class Conclusion:
 
 
 def conclude(result: Result | None, checks: Sequence[Check]) -> Conclusion:
-    """Return what an answer amounts to by the checks that it got here."""
+    """Return the conclusion about an answer, given the results of its checks here."""
     if result is None or any(check.ok is False for check in checks):
         state = result.shown_state if result else State.FAILED
         return Conclusion(state, None, Trust.REFUSED)
@@ -143,7 +143,7 @@ def conclude(result: Result | None, checks: Sequence[Check]) -> Conclusion:
 
 
 def conclude_gate(gate: Gate, runs: Iterable[tuple[str, str]] = ()) -> Conclusion:
-    """Return what a verdict on local reports amounts to, by trust and signer of the runs that vouch for them."""
+    """Return the conclusion of a verdict on local reports, by trust and signer of the runs that vouch for them."""
     ranks = [(_BELIEVED.index(Trust(trust)), signer) for trust, signer in runs if trust in _BELIEVED]
     weakest, signer = max(ranks, default=(None, ""))
     trust = Trust.UNCHECKED if weakest is None else _BELIEVED[weakest]

@@ -98,7 +98,7 @@ class Pages:
         return Pages(self._address, Links(root, self._links.files), self._policy, self._alarms, self._shown)
 
     def requests(self, snapshot: Snapshot, wanted: Filter, page: int, size: int = PAGE_ROWS) -> str:
-        """Return a page of the list. The first one begins with the runners, the queue and the running jobs."""
+        """Return a page of the list. The first page begins with the runners, the queue and the running jobs."""
         listing = snapshot.listing(wanted, page, size)
         is_first = wanted == Filter() and listing.page == 1
         now, states = time.time(), list(State)

@@ -65,7 +65,7 @@ class Runs:
         self._log_turn = threading.BoundedSemaphore(2)
 
     def shown(self, row: Row) -> Conclusion:
-        """Return what a request's answer amounts to, as far as it was verified; its state if there is none."""
+        """Return the conclusion about a request's answer, as far as it was verified; without an answer, the state."""
         return self._found.get((row.branch, row.request_branch.tip), row.status.shown)
 
     def answered(self, branch: RequestBranch) -> Answered:
@@ -110,7 +110,7 @@ class Runs:
         return Source(branch.name, report.result, report.checks, files), tuple(report.checks)
 
     def log(self, branch: RequestBranch, most: int = TAIL) -> LogText:
-        """Return the end of a log: of the answer's log if there is an answer, otherwise of the streamed output."""
+        """Return the end of the answer's log or, without an answer, of the streamed output."""
         with self._log_turn:
             is_final = branch.current_state.is_final
             # Of a log that grows, the beginning of a line of digests waits for its end.

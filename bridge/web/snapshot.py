@@ -121,7 +121,7 @@ class Snapshot:
         }
 
     def listing(self, wanted: Filter, page: int, size: int = PAGE_ROWS) -> Listing:
-        """Return one page of matching requests, counted from 1. A number beyond the last page returns the last one.
+        """Return one page of matching requests, counted from 1. A number beyond the last page gives the last page.
 
         Without a filter, only ended requests are listed, because the others are shown above the list.
         """

@@ -137,7 +137,7 @@ class Watch:
         return refs, read_runners(self.git, refs, self.pin.keys if self.pin else (), self._unchanged_s)
 
     def _offered(self, refs: Mapping[str, str] | None, runners: Sequence[RunnerSighting]) -> Presets:
-        """Return what can be asked for. Files and the bus's folder are read once a minute, offers if they changed."""
+        """Return the presets that can be requested. Files and the bus's folder are read once a minute."""
         if time.monotonic() - self._presets_at >= PRESETS_S:
             self._presets_at = time.monotonic()
             with suppress(KakeyaError):
@@ -158,7 +158,7 @@ class Watch:
         return time.monotonic() - known[1]
 
     def _dressed(self, branches: Mapping[str, RequestBranch], runners: Sequence[RunnerSighting]) -> list[Row]:
-        """Return all rows. Rows of unanswered requests include what is known about them now."""
+        """Return all rows. Rows of unanswered requests include their current status."""
         reasons = why_waiting.reasons(self.git, branches, runners, self.presets, self.patterns, time.time())
         running = sorted((row.branch for row in self._rows.values() if row.state.is_taken), key=age_sort_key)
         refs = {sighting.record.ref for sighting in runners}

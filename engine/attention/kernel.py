@@ -1,4 +1,4 @@
-"""Attention for decoding in one kernel, from packed rows to weighted values. No decoded values are kept.
+"""Decode attention in one kernel, from packed rows to the weighted sum of values. No decoded values are stored.
 
 The tokens are split over groups of threads. Each group returns its largest score, the sum of its weights and
 its weighted values, and the parts are joined here. The kernel is used if the default device has a kernel

@@ -46,7 +46,7 @@ class RaggedCache:
         self.offset = shared if shared and shared.firsts == firsts else Offsets(firsts, rows)
 
     def make_mask(self, n: int, *args: Any, **kwargs: Any) -> PerSequence | None:  # noqa: ARG002 - `rows` has it
-        """Return each sequence's own mask, or None if no sequence needs one."""
+        """Return a mask for each sequence, or None if no sequence needs a mask."""
         pairs = zip(self.caches, self.offset.rows, strict=True)
         masks = [cache.make_mask(rows, *args, **kwargs) for cache, rows in pairs]
         return PerSequence(masks) if any(mask is not None for mask in masks) else None

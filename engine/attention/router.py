@@ -31,7 +31,7 @@ def scaled_dot_product_attention(
     mask: mx.array | str | ragged.PerSequence | None,
     sinks: mx.array | None = None,
 ) -> mx.array:
-    """Attend over arrays as mlx-lm does, and over a ``PackedView`` without decoding all of it at once."""
+    """Compute attention over arrays as mlx-lm does, and over a ``PackedView`` tile by tile."""
     if isinstance(keys, ragged.PerSequence):
         assert mask is None or isinstance(mask, ragged.PerSequence)  # noqa: S101 - the cache makes both
         own = scaled_dot_product_attention

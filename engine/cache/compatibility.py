@@ -49,7 +49,7 @@ def _error(model: nn.Module, caches: list[Cache]) -> str | None:
 
 
 def _misfit(cache: Any, dim: int, side: CacheSpec) -> str | None:
-    """Return why a cache cannot hold vectors of ``dim`` values; None if it can, or keeps them as they are."""
+    """Return why a cache cannot hold vectors of ``dim`` values; None if it can, or stores vectors unchanged."""
     if isinstance(cache, PackedMixin | KakeyaLatticeMLXCache):
         try:
             make_codec(side, dim)

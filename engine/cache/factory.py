@@ -54,5 +54,5 @@ def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Cache]:
 
 
 def patches_of(model: nn.Module, caches: Sequence[Cache]) -> tuple[str, ...]:
-    """Return the names replaced in mlx-lm so that a model can use these caches; empty for its own caches."""
+    """Return the names of mlx-lm's functions that are replaced for these caches; empty for the model's own caches."""
     return patched_names(model) if any(getattr(cache, "views", False) for cache in flat(caches)) else ()

@@ -64,7 +64,7 @@ class PackedMixin(Mixed):
         return self.encode(keys, values, self.codecs)
 
     def read(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
-        """Return the view of rows for attention, whether they are stored here or not."""
+        """Return a view of rows for attention. The rows need not be stored in this cache."""
         if self.codecs is None:
             raise BadInput("a packed cache that has stored nothing cannot be read")
         dtype = getattr(mx, self.dtype)
@@ -119,7 +119,7 @@ class PackedMixin(Mixed):
     def encode(
         self, keys: mx.array, values: mx.array, codecs: tuple[RowCodec, RowCodec]
     ) -> tuple[mx.array, mx.array]:
-        """Return keys and values as rows of these codecs, uint8 ``[batch, heads, tokens, bytes]``."""
+        """Encode keys and values with these codecs; return the rows, uint8 ``[batch, heads, tokens, bytes]``."""
         of_keys, of_values = codecs
         if self.blank:
             sides = zip((keys, values), codecs, strict=True)

@@ -6,7 +6,7 @@ from engine.mx import mx
 
 
 class Attended(Protocol):
-    """The interface that a layer's attention needs of its cache."""
+    """The methods of a cache that a layer's attention calls."""
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> Any:
         """Append keys and values, and return all keys and values for attention."""

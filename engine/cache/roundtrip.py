@@ -50,7 +50,7 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
         return pair
 
     def read(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return what attention gets for stored keys and values: they are unchanged."""
+        """Return stored keys and values for attention, unchanged."""
         return keys, values
 
     def pack(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:

@@ -138,7 +138,7 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _is_whole(entry: dict[str, Any]) -> bool:
-    """Tell whether a tensor takes the bytes that its shape needs; of types not known here, whether it may."""
+    """Return whether a tensor has as many bytes as its shape and type need, or may have, if the type is unknown."""
     start, end = entry["data_offsets"]
     each = BYTES.get(entry["dtype"])
     return 0 <= start <= end and (each is None or end - start == prod(entry["shape"]) * each)

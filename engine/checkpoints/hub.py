@@ -74,7 +74,7 @@ def is_offline() -> bool:
 
 
 def local(reference: str | Path) -> Path:
-    """Return the path of a reference, if it may be one; a leading ``~`` is expanded if that home exists."""
+    """Return a reference as a path, if it may be one. A leading ``~`` is expanded if that home folder exists."""
     try:
         return Path(reference).expanduser()
     except RuntimeError:

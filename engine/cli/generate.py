@@ -150,7 +150,7 @@ class _Lines:
 
 
 class _Text:
-    """The text, and figures as it goes where both do not land on one terminal."""
+    """Prints the text, and figures meanwhile unless both would go to the same terminal."""
 
     def __init__(self, stats: Any) -> None:
         self.stats = stats

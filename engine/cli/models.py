@@ -1,4 +1,4 @@
-"""``kakeya-engine models``: the pairs that go by a name, and whether a model runs on this machine."""
+"""``kakeya-engine models``: lists the pairs that have a name, and checks whether a model runs on this machine."""
 
 import json
 from typing import Any

@@ -15,7 +15,7 @@ MOST_SCALE = 1e6
 
 
 class Items(click.ParamType[tuple[Any, ...]]):
-    """A list in one argument, without repetitions. The message of a ValueError that ``split`` raises is shown.
+    """A list in one argument, without repetitions. If ``split`` raises a ValueError, its message is shown.
 
     ``kind`` is the type of the whole argument: ``TEXT`` or ``REFERENCE``.
     """

@@ -33,7 +33,7 @@ class Rounded:
         self.total = moved.view(mx.uint32).sum(axis=-2, keepdims=True)
 
     def moved(self, key: mx.array, step: mx.array, all_steps: mx.array | None = None) -> mx.array:
-        """Return the points after one coordinate of each, and optionally all coordinates, took a step.
+        """Return the points after a step in one coordinate of each and, if given, in all coordinates.
 
         ``key`` is that of the coordinate that moves. Steps, float32, are positive towards the point that was rounded;
         ``all_steps`` adds to ``step``. All are ``[..., 1, blocks]``.
@@ -45,7 +45,7 @@ class Rounded:
 
 
 def tree_sum(x: mx.array, axis: int) -> mx.array:
-    """Sum one axis by halves, and keep it. The order of additions is part of the codec's definition."""
+    """Sum one axis by halves, and keep the axis. The order of additions is part of the codec's definition."""
     while (size := x.shape[axis]) > 1:
         if size % 2:
             first, second, last = mx.split(x, [size // 2, size - 1], axis=axis)

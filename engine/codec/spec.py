@@ -69,7 +69,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Search:
-    """How hard the encoder tries: it affects quality and cost, never the meaning of a row."""
+    """The encoder's effort. It affects quality and cost, never the meaning of a row."""
 
     first: int  # the finest scale tried, in steps above rms / 2^bits
     stride: int  # steps between scales; divides BETA_GAP

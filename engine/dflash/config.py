@@ -86,7 +86,7 @@ class DraftConfig(Shape):
 
 
 def _without_dspark_keys(data: Any) -> Any:
-    """Return a DSpark configuration under DFlash's keys, with the fields of its heads; return any other unchanged."""
+    """Return a DSpark configuration with DFlash's keys and the fields of its heads; others are not changed."""
     names = data.get("architectures") if isinstance(data, dict) else None
     if names not in ([NATIVE], [DSPARK]):
         return data

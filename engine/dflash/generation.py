@@ -37,7 +37,7 @@ def evaluates_early(loop: str) -> bool:
 
 
 def block_limits(proposer: Proposer | None, *, lookup: bool, size: int | None = None) -> tuple[int, int]:
-    """Return the most rows to verify at once, and the most of them that the draft model may draft.
+    """Return the maximum numbers of rows to verify at once, and of rows that the draft model may draft.
 
     Both are ``size``, if it is given. Otherwise the model's is the one that it was trained with; drafts of prompt
     lookup may be longer.
@@ -249,7 +249,7 @@ class Run:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """When the block ends for any reason, leave the caches as they are between two rounds."""
+        """When the block ends for any reason, bring the caches into the state between two rounds."""
         try:
             yield
         finally:

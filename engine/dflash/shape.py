@@ -127,7 +127,7 @@ class Shape:
 
     @property
     def is_dspark(self) -> bool:
-        """Whether a Markov head makes each draft depend on the one before it."""
+        """Whether a Markov head makes each draft depend on the previous draft."""
         return self.architecture == DSPARK
 
     @property

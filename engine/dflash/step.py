@@ -157,7 +157,7 @@ def ratio(part: float, whole: float) -> float | None:
 
 
 def live_bytes(caches: Sequence[Cache]) -> int:
-    """Return the bytes of the arrays in caches. An empty quantized cache of mlx-lm cannot tell its own."""
+    """Return the bytes of the arrays in caches. An empty quantized cache of mlx-lm cannot report its size."""
     return sum(_live(cache) for cache in caches)
 
 

@@ -1,4 +1,4 @@
-"""Needles in padding: one secret code between numbered notes, and a question for it at the end.
+"""Needles in padding: one secret code between numbered notes, and at the end a question for the code.
 
 The wording of note, needle and question, and the prefixes of the codes, are those of
 ``inference_engine/v04/niah_eval.py`` in https://github.com/FluffyAIcode/Kakeya-LLM-Inference-engine, so that
@@ -51,7 +51,7 @@ class Needle:
         return len(self.prompt.ids) - self.question_tokens
 
     def section(self) -> dict[str, Any]:
-        """Return its entry in a report."""
+        """Return the prompt's entry in a report."""
         about = {"expected": self.expected, "length": self.length, "depth": self.depth}
         return {**self.prompt.section(WORKLOAD), **about}
 

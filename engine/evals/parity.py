@@ -96,7 +96,7 @@ def _own(
     pair: Pair, role: str, loop: str, dtype: str | None = None,
     form: Callable[[Any], Any] = lambda draft: draft, **options: Any,
 ) -> Side:  # fmt: skip
-    """Return this engine's drafter, in some form; with a type, drafter, embeddings and head are all in it."""
+    """Return this engine's drafter in one form. With a type, drafter, embeddings and head all have this type."""
     draft, target = pair.draft, pair.target
     if dtype is not None:
         draft = load_draft(pair.parts["draft"].folder, dtype=DTYPES[dtype])
@@ -197,13 +197,13 @@ def rounds(walked: Walk, sides: Sequence[Side], block: int, most: int) -> Iterat
 
 
 def accepted(rows: Sequence[Row]) -> int:
-    """Return how many of the candidate's drafts the target accepts: all before the first wrong one of each block."""
+    """Return how many of the candidate's drafts the target accepts: in each block, all before the first wrong draft."""
     firsts = [(first_difference(row["candidate"], row["target"]), len(row["target"])) for row in rows]
     return sum(count if at is None else at for at, count in firsts)
 
 
 def _error(reference: Drafted, candidate: Drafted) -> dict[str, Any]:
-    """Return the distance of the logits and, if tokens differ, how near a tie they were for the reference."""
+    """Return the distance of the logits and, if tokens differ, the reference's difference between their two logits."""
     if reference.logits is None or candidate.logits is None:
         return {}
     errors = {"max_logit_error": mx.abs(reference.logits - candidate.logits).max().item()}

@@ -114,7 +114,7 @@ class _Recorder(CacheProxy, own=("seen",)):
 
 @dataclass(frozen=True)
 class Reference:
-    """What the raw cache saw and said on one text."""
+    """The raw cache's captured vectors and predictions on one text."""
 
     logprobs: mx.array  # float32 `[tokens - 1, vocabulary]`
     # Captured keys and values, `[1, heads, tokens, dim]`, by the index of their cache.
@@ -142,7 +142,7 @@ def reference(model: nn.Module, tokens: mx.array, arm: CacheArm) -> Reference:
 
 
 def score(model: nn.Module, tokens: mx.array, arm: CacheArm, known: Reference) -> dict[str, Any]:
-    """Return a row without its names: bits and error for the captured vectors, and figures of the predictions."""
+    """Return a row without its names: bits and error of the captured vectors, and figures of the predictions."""
     fresh = arm.make(None)
     error = energy = 0.0
     count = 0

@@ -143,7 +143,7 @@ def _attempt(model: nn.Module, spec: str, boundary: int) -> Tried:
 def row(
     turn: Turn[NeedleArm, Needle], pair: Pair, most: int, *, ends: bool = True, warmup: bool = False
 ) -> Row:
-    """Let an arm answer a prompt with at most ``most`` tokens; return the row without its names.
+    """Let an arm answer a prompt with at most ``most`` tokens; return the row without its identifying fields.
 
     With ``ends`` False, no token ends the answer.
     """

@@ -32,7 +32,7 @@ class Sweep:
 
 
 class FilledCache:
-    """A context, ``ids``, in caches of one spec, on which passes are timed; between passes they hold the context."""
+    """Caches of one spec that hold a context, ``ids``, on which passes are timed. Each pass is rolled back."""
 
     def __init__(self, pair: Pair, spec: str, ids: Sequence[int]) -> None:
         self.caches = make_caches(pair.target, spec)
@@ -58,7 +58,7 @@ class FilledCache:
 
 
 class Pass(NamedTuple):
-    """A pass over a number of tokens with caches of one spec. Passes take turns."""
+    """A timed pass over a number of tokens with caches of one spec. Different passes take turns."""
 
     cache: str
     length: int

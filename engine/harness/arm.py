@@ -36,13 +36,13 @@ class Arm(Generic[Fresh]):
     counted: Callable[[], Mapping[str, int]] = dict
 
     def section(self, *, oracle: bool = True) -> dict[str, Any]:
-        """Return its entry in a report; kinds without comparisons of arms have no ``oracle``."""
+        """Return the arm's entry in a report; kinds without comparisons of arms have no ``oracle``."""
         names = ("name", "role", "loop", "cache", *(("oracle",) if oracle else ()))
         about = {"patches": list(self.patches), "options": dict(self.options)}
         return {name: getattr(self, name) for name in names} | about
 
     def attention(self) -> AbstractContextManager[None]:
-        """Return the context to run it in: mlx-lm's own attention, unless the arm replaces it."""
+        """Return the context to run the arm in: mlx-lm's own attention, unless the arm replaces the attention."""
         replaced = any(patch.endswith(router.NAME) for patch in self.patches)
         return nullcontext() if replaced else router.without_routing()
 

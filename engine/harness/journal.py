@@ -83,7 +83,7 @@ class Journal:
 
 
 def recorded_choices(out: Path | None) -> dict[str, Any]:
-    """Return the options of an interrupted run with this report's file; empty without such a run."""
+    """Return the options of an interrupted run that would write this report's file; empty without such a run."""
     if out is None:
         return {}
     try:

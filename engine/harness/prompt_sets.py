@@ -189,7 +189,7 @@ def _parse(line: str, where: str) -> Prompt:
 
 
 def _named(entry: dict[str, Any], where: str) -> tuple[Any, Any, str | None]:
-    """Return id, text and task of a line; gsm8k's lines have no names and are called by their numbers."""
+    """Return id, text and task of a line. The lines of gsm8k have no ids and get their numbers."""
     if "task_id" in entry:
         return entry["task_id"], entry["prompt"], "code"
     if "question" in entry:
@@ -198,7 +198,7 @@ def _named(entry: dict[str, Any], where: str) -> tuple[Any, Any, str | None]:
 
 
 def encode(prompts: Sequence[Prompt], tokenizer: Tokenizer, *, chat: bool, begin: str = "") -> list[Prompt]:
-    """Return the prompts with their tokens, and behind each the beginning of its answer.
+    """Return the prompts with their tokens; each prompt is followed by the given beginning of its answer.
 
     With ``chat``, each is put into the tokenizer's chat template, as a user's message to a model that is not to think
     first: published drafters were made for that.

@@ -66,7 +66,7 @@ class OpenReport:
             self._printed, self._last = self._count, time.monotonic()
 
     def close(self, rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
-        """Return the whole report of the rows that were added, in the order in which they ran; it took ``seconds``."""
+        """Return the report with the added rows, in the order in which they ran, and its duration ``seconds``."""
         report = {
             **self._header,
             "created_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -85,7 +85,7 @@ class OpenReport:
 
 
 def _as_written(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return JSON as a reader of the file will have it: tuples are lists, and names are texts."""
+    """Return JSON data as it will be read from the file: tuples become lists, and keys become texts."""
     written: dict[str, Any] = json.loads(_compact(value))
     return written
 

@@ -1,4 +1,4 @@
-"""The row of one run: its times, its tokens, and the bytes of its caches."""
+"""Measures the row of one run: its times, its tokens, and the bytes of its caches."""
 
 import gc
 import time
@@ -26,7 +26,7 @@ def decode(
     *,
     profile: bool = False,
 ) -> tuple[Row, list[Step]]:
-    """Decode once after a prompt; return a run's row without names, and its steps.
+    """Decode once after a prompt; return the run's row without its identifying fields, and its steps.
 
     ``decode_s`` is the time from the first token to the last; ``decode_tokens`` counts all tokens except the first.
     If the first round of a loop gives several tokens, ``decode_s`` includes that whole round: otherwise some tokens

@@ -25,7 +25,7 @@ class NotInjectedError(EngineError):
 
 
 def load_drafter(pair: Pair) -> tuple[Any, Any]:
-    """Return the package's module, and the pair's drafter as the package loads it, in the type of ours."""
+    """Return the package's module, and the pair's drafter as the package loads it, in the same type as our drafter."""
     from dflash import model_mlx
 
     with replaced(model_mlx, "snapshot_download", lambda *_, **__: str(pair.parts["draft"].folder)):
@@ -35,7 +35,7 @@ def load_drafter(pair: Pair) -> tuple[Any, Any]:
 
 
 class Package:
-    """The package with a pair's target and drafter, whose folder it loads anew, in the type of ours.
+    """The package with a pair's target and drafter. It loads the drafter's folder itself, in our drafter's type.
 
     Attributes:
         decision: how the package gets caches.

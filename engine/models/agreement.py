@@ -31,7 +31,7 @@ class Agreement:
     difference: float | None  # the largest difference of a logit; None if logits are not finite
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the agreement as plain data."""
         return asdict(self)
 
     def __str__(self) -> str:

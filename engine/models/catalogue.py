@@ -1,4 +1,4 @@
-"""The catalogue of models: all that have a name, rules for their channels, and figures published with the codec.
+"""The catalogue of models: all models with a name, rules for their channels, and figures published with the codec.
 
 The perplexity changes are from the codec's own report: keys and values of all layers, context 2,048, 32 passages. Each
 figure holds only for its channel; nothing is inferred from it for another model, codec or boundary.
@@ -120,12 +120,12 @@ def entry(reference: str) -> Entry | None:
 
 
 def offered(reference: str) -> tuple[str, ...]:
-    """Return the caches to offer for a model; once it is loaded, without those that it cannot use."""
+    """Return the caches to offer for a model; once the model is loaded, without caches that it cannot use."""
     return SUGGESTED if entry(reference) is None else (*SUGGESTED, LONG, ADVANCED)
 
 
 def channels(name: str, reference: str, specs: Iterable[str] | None = None) -> dict[str, str]:
-    """Return a model's channels by cache spec. ``specs`` are those that it can use, if it is loaded.
+    """Return a model's channels by cache spec. ``specs`` are the specs that a loaded model can use.
 
     Before that, a model with a name has all that are offered for it, and any other has ``raw`` alone.
     """

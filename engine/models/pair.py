@@ -53,7 +53,7 @@ class Pair:
         return bool(self.tokenizer.has_chat_template) and not tiny
 
     def with_embed_scale(self, scale: float | str | None) -> "Pair":
-        """Return the pair, whose drafter's configuration then says this factor of the embeddings.
+        """Return the pair with this factor of the embeddings in its drafter's configuration.
 
         ``target`` is the target's own, None what the checkpoint says; ``both`` is None, see ``rescaled``.
         """

@@ -18,7 +18,7 @@ MOST_WITHOUT = 0.01  # the most tokens (such as one for images) in the tokenizer
 
 
 def chosen_dtype(name: str | None) -> mx.Dtype | None:
-    """Return the type to compute in, of a name of ``DTYPES`` or ``stored``; None: as it is stored.
+    """Return the type to compute in for a name from ``DTYPES`` or ``stored``; None: the type of the files.
 
     Without a name, that is float32 on the CPU, where half types are slower, and the stored type elsewhere.
     """

@@ -29,7 +29,7 @@ def blocks(target: nn.Module, layers: Sequence[int]) -> list[nn.Module]:
 
 
 def project(block: nn.Module, x: mx.array) -> Pair:
-    """Return a layer's raw keys and values, ``[rows, length, heads * dim]``, for its input."""
+    """Return a layer's raw keys and values, ``[rows, length, heads * dim]``, for its input ``x``."""
     x, attention = block.input_layernorm(x), block.self_attn
     keys, to_values = attention.k_proj(x), attention.get("v_proj")
     return keys, keys if to_values is None else to_values(x)

@@ -39,7 +39,7 @@ class RestorerConfig:
 
     @property
     def reach(self) -> int:
-        """How many positions before its own a state depends on."""
+        """The number of earlier positions on which a state depends."""
         return (self.taps - 1) * sum(self.dilations)
 
 
@@ -134,6 +134,6 @@ class Reconstruction:
         return self.states[:, start - self._start : stop - self._start]
 
     def _make(self, start: int, stop: int) -> mx.array:
-        """Return the states of positions that are read with as many before them as they depend on."""
+        """Return the states of positions, computed with the earlier positions on which they depend."""
         first = max(0, start - self._restorer().config.reach)
         return self._restorer().states(self._rows(first, stop))[:, start - first :]

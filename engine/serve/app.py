@@ -149,7 +149,7 @@ async def _in_time(server: Server, begun: Awaitable[Any]) -> Any:
 
 
 async def _stream(request: Request, server: Server, dialect: Dialect, body: Any) -> EventStream:
-    """Answer with a stream. What fails early has its HTTP status; a model that loads for minutes delays no stream."""
+    """Answer with a stream. An early failure has its HTTP status; a model that loads for minutes delays no stream."""
     beginning = asyncio.create_task(_in_time(server, dialect.begin(server, body)))
 
     def cancel() -> None:

@@ -233,7 +233,7 @@ class Backend(Protocol):
         """Take no more jobs; all answers end with an error after the current step."""
 
     def stop(self) -> bool:
-        """Close, and wait until it has ended. Returns whether it did so in time."""
+        """Close the backend, and wait until it has ended. Returns whether it ended in time."""
 
     def load(self, name: str) -> "Future[Any]":
         """Return a ``Model``, loading it if needed. The future fails with an EngineError or ApiError."""
@@ -247,7 +247,7 @@ class Backend(Protocol):
         """
 
     def health(self) -> Health:
-        """Return its state."""
+        """Return the backend's state."""
 
     def memory(self) -> Memory:
         """Return the memory in use."""

@@ -34,7 +34,7 @@ Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 
 
 class Loose(BaseModel):
-    """An object whose unknown fields pass, and whose known ones have to have their own type."""
+    """An object that accepts unknown fields. Known fields must have their own type."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -47,7 +47,7 @@ class Body(Loose):
 
     @property
     def ignored(self) -> list[str]:
-        """The names of its fields that had no effect because nobody knows them."""
+        """The names of the request's fields that are unknown, and so have no effect."""
         return self._ignored
 
 

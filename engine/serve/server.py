@@ -164,7 +164,7 @@ class Outbox:
         self._events.append((queue, event))
 
     def wake(self) -> None:
-        """Have the loop deliver the events, unless it is about to do so already. Call it in the backend's thread."""
+        """Let the event loop deliver the events, unless that is scheduled. Call this in the backend's thread."""
         if not self._events or self._woken or self._loop is None:
             return
         self._woken = True  # before the call, because the loop may deliver before the call returns

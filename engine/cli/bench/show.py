@@ -12,7 +12,7 @@ from engine.cli.reporting import show_tables
 
 
 def show_decoding(report: dict[str, Any]) -> None:
-    """Print the tables of a report about decoding, its greatest speed-up, and why it claims none if so."""
+    """Print the tables of a report about decoding, and its greatest speed-up or why it claims none."""
     show_tables(report)
     for sentence in (
         *_headline(report["claims"]), *why_no_speed(report), *_scales(report), *_crossovers(report),

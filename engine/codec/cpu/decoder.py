@@ -94,7 +94,7 @@ def point_of(fields: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _reduced(fields: np.ndarray, bits: int, unsigned: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return coordinates less SHIFT modulo a period, and the parity of the periods that this takes away."""
+    """Return coordinates minus SHIFT, modulo a period, and the parity of the number of subtracted periods."""
     width = np.iinfo(unsigned).bits
     more = width - bits - 4
     parity: np.ndarray = (fields[0] >> (bits - 1)).astype(unsigned)

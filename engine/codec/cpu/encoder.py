@@ -42,7 +42,7 @@ def _encode(x: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
 
 
 def _normalised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return any float32 vectors ``[n, dim]`` rotated, and divided by a power of two near their largest; NaN is 0.
+    """Rotate float32 vectors ``[n, dim]`` and divide them by a power of two near their largest value. NaN counts as 0.
 
     They are ``[dim, n]``, and the powers' exponents ``[n]``.
     """
@@ -180,7 +180,7 @@ class _Blocks:
         return points.reshape(8, *errors.shape), errors
 
     def pairs(self, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the same, and the beta bits. Only blocks whose nearest point is outside without it may set theirs."""
+        """Return the same and the beta bits. Only a block whose nearest point is otherwise outside may set its bit."""
         scaled = self._scaled(scales)
         points, far, outside = self._near(scaled)
         shape = (len(scales), *self.y.shape[1:])

@@ -74,7 +74,7 @@ def _two_largest(size: np.ndarray) -> np.ndarray:
 
 
 class _Scratch(threading.local):
-    """Arrays of this thread that are used again: to map fresh memory would take longer than to compute."""
+    """Arrays that this thread reuses, because mapping fresh memory would take longer than computing."""
 
     columns = 0
 

@@ -37,7 +37,7 @@ class FusedLayers:
         self.sources = _sources(layers)
 
     def fits(self, layers: list[DraftLayer]) -> bool:
-        """Whether the layers' parameters are unchanged since this was built."""
+        """Return whether the layers' parameters are unchanged since these matrices were built."""
         now = _sources(layers)
         return len(now) == len(self.sources) and all(map(operator.is_, now, self.sources))
 

@@ -164,7 +164,7 @@ class TorchDrafter:
         self.layers = TorchLayers(self.config, weights, self.device, torch.float32)
 
     def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundTorch":
-        """Return it with a target's ends; see ``Drafter.bind``."""
+        """Return this drafter with a target's embeddings and head; see ``Drafter.bind``."""
         embeddings = TargetEmbeddings.of(target)
         embeddings.check(self.config)
         return BoundTorch(self, DraftEmbeddings(embeddings, self.config, embed_scale))

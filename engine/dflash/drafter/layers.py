@@ -60,7 +60,7 @@ class DraftLayer(qwen3.TransformerBlock):
     def __call__(
         self, x: mx.array, update: mx.array | None, attend: Rows, gate_up: Rows
     ) -> tuple[mx.array, mx.array]:
-        """Return the residual stream ``[..., rows, hidden]``, and the term to add to it next.
+        """Return the residual stream ``[..., rows, hidden]``, and the next term to add to the stream.
 
         ``update`` is what the layer before left to add to ``x``. From normed rows, ``attend`` gives the heads' outputs
         ``[..., rows, heads * head_dim]``, and ``gate_up`` gate and up, side by side.

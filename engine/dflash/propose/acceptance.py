@@ -34,7 +34,7 @@ class Acceptance:
         self._expected = {}
 
     def expected(self, drafts: int, start: int = 0) -> float:
-        """Return how many of this many drafts will be accepted, on average, the first at position ``start``."""
+        """Return the expected number of accepted drafts among ``drafts``, the first of them at position ``start``."""
         known = self._expected.get(start, [])
         if drafts >= len(known):
             beliefs = self._beliefs()

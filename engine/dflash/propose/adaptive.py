@@ -34,7 +34,7 @@ class RoundPlan:
 
 
 class Policy:
-    """Chooses plans, and learns how often each drafter is right. It may be kept from one generation to the next."""
+    """Chooses plans, and learns how often each drafter is right. The next generation may use the same policy."""
 
     def __init__(self) -> None:
         self.accepted = {

@@ -140,7 +140,7 @@ class Measured(Nominal):
         return self._judge(drafter, drafts, max(1.0, seconds / unit), expected)
 
     def _judge(self, drafter: str, drafts: int, took: float, expected: float) -> float:
-        """Learn a round's cost, or doubt it; return what it counts for, with what an earlier doubt left out."""
+        """Learn a round's cost, or doubt it; return the cost to count now, with what an earlier doubt held back."""
         kind, credible = (drafter, drafts > BEND), expected + max(self.doubtful, expected - 1)
         doubted = self._doubts.pop(kind, None)
         if took > credible and doubted is None:

@@ -50,7 +50,7 @@ class Lookup:
         return drafts
 
     def _index(self) -> None:
-        """Enter the n-grams that end here, and take the longest that was there before if it beats the match."""
+        """Index the n-grams that end here. A longer earlier occurrence of them replaces the current match."""
         end = len(self.tokens)
         for n, after in self._after.items():
             if n > end:

@@ -65,7 +65,7 @@ class Proposer:
         return self.unread.nbytes
 
     def propose(self, pending: mx.array, n: int, sampler: Sampler) -> Drafts:
-        """Draft the ``n`` tokens after the last committed one, ``[1, 1]``; nothing is computed before it is read.
+        """Draft ``n`` tokens after the last committed one, ``[1, 1]``. Nothing is computed before it is read.
 
         Returns drafts ``[1, n]``, int32, fewer if the drafter's confidence cuts the block; and the probabilities
         ``[1, n, vocabulary]`` that they were drawn from, None if nothing was drawn.

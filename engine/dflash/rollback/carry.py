@@ -19,7 +19,7 @@ TAIL = 16  # a longer tail is run through the model at once, in a pass of its ow
 
 
 class Carry:
-    """A cache that is saved before a forward pass and restored after it; ``inner`` is mlx-lm's in it, or itself."""
+    """A cache that is saved before a forward pass and restored after it; ``inner`` is the wrapped cache, if any."""
 
     name = "carry"
 
@@ -50,7 +50,7 @@ class Carry:
 
 
 class Carrying(Rollback):
-    """See ``Rollback``, and this module. Rounds are never shared, because a tail must precede its block."""
+    """The rollback that this module describes. Rounds are never shared, because a tail must precede its block."""
 
     def __init__(
         self, cache_rollbacks: Sequence[CacheRollback], caches: list[Cache], stand_ins: list[Cache]

@@ -116,7 +116,7 @@ class LateGrowing(Late):
 
 
 class LateRing(Late, own=("_ahead",)):
-    """For ring caches: accepted tokens are inserted as if they had been decoded one by one, slot for slot.
+    """Late commit for ring caches: accepted tokens go into the same slots as if they had been decoded one by one.
 
     A block of one token is stored at once, at the cost of plain decoding. Its slot is free, or held the token that has
     just left the window for good. So a rollback only moves the writing position back by one.
@@ -207,7 +207,7 @@ class LateRing(Late, own=("_ahead",)):
             done += take
 
     def _make_room(self, keys: mx.array, values: mx.array) -> int:
-        """Do the same as mlx-lm's ring before a one-token write; return the slots from there to the end.
+        """Make room as mlx-lm's ring does before a one-token write; return the slots from there to the end.
 
         It grows by ``step`` until it has ``max_size`` slots, loses what a longer prompt left in it, and
         starts again behind the first ``keep`` when its end is reached.

@@ -138,7 +138,7 @@ class Rollback:
             part.begin()
 
     def _check(self, rows: int, keep: int) -> None:
-        """Ask all caches before any of them changes."""
+        """Check that all caches can commit before any of them changes."""
         for part in tuple(self.cache_rollbacks):
             try:
                 part.check(rows, keep)

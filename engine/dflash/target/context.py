@@ -1,4 +1,4 @@
-"""Limits of a target: how many tokens it can read, and which ones. All decoding loops use them."""
+"""Limits of a target: how many tokens it can read, and which token ids exist. All decoding loops use these limits."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def note_context(target: nn.Module, config: Mapping[str, Any]) -> None:
 
 
 def context_of(target: nn.Module) -> int | None:
-    """Return the most tokens of prompt and answer together; None if neither configuration nor model tells it."""
+    """Return the maximum number of tokens of prompt and answer; None if neither configuration nor model has it."""
     arguments = _vars(getattr(target, "args", None))
     inner = {**arguments, **_vars(arguments.get("text_config"))}
     lengths = [getattr(target, _NOTED, None) or _stated(inner)]

@@ -101,7 +101,7 @@ class DraftEmbeddings:
 
 
 class _First(LayerWrapper):
-    """Stands for the first layer and keeps its input."""
+    """Replaces the first layer, and records its input."""
 
     received: mx.array | None = None
 

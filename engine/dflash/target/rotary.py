@@ -17,7 +17,7 @@ PAGE = 1024  # positions for which a table is computed at a time
 
 
 def rotate(x: mx.array, cos: mx.array, sin: mx.array) -> mx.array:
-    """Return ``x`` with the halves of its last axis rotated, by rows of a table that broadcast to it."""
+    """Return ``x`` with the halves of its last axis rotated, by rows of a table that broadcast to ``x``."""
     half = x.shape[-1] // 2
     return x * cos + mx.concatenate([x[..., half:], x[..., :half]], axis=-1) * sin
 

@@ -77,7 +77,7 @@ class Matrix:
 
 
 def tile_of(inputs: int) -> int:
-    """Return the outputs of a tile of a matrix with this many inputs."""
+    """Return the number of outputs in a tile of a matrix with this many inputs."""
     return next((n for n in TILES if n * inputs * _USUAL <= _SMALL), TILES[-1])
 
 

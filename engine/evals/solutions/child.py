@@ -1,4 +1,4 @@
-"""A script without other modules: runs a module from standard input within limits, and prints how it ended.
+"""A script that imports nothing of this project: runs code from standard input within limits, and prints how it ended.
 
 Its arguments are the seconds of processor time, the bytes of memory, and the working folder. It cannot write to files
 or start processes. It prints ``passed``, or ``error`` with the name of the exception. If the module ends the process,

@@ -53,7 +53,7 @@ def check_confined() -> None:
 
 
 def abilities() -> Iterator[str]:
-    """Yield what this process can do that a model's code must not be able to do."""
+    """Yield the abilities of this process that a model's code must not have."""
     if sys.platform == "linux":
         wanted = {"NoNewPrivs": 1, "Seccomp": 2, "CapEff": 0}
         status = dict(
@@ -76,7 +76,7 @@ def abilities() -> Iterator[str]:
 
 
 def _home() -> str:
-    """Return the user's home as the system knows it: a job's own environment names another one."""
+    """Return the user's home as the system knows it, because a job's environment names another folder."""
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:  # a user without an entry, as in some containers

@@ -69,7 +69,7 @@ def is_stock(cache: str) -> bool:
 
 
 def native(pair: Pair, cache: str, *, ends: bool = True) -> SpeculationArm:
-    """mlx-lm's own generation. Over a cache of mlx-lm's it is a baseline; over another one, a reference named after it.
+    """mlx-lm's own generation: a baseline over mlx-lm's own caches, otherwise a reference named after the cache.
 
     With ``ends`` False, no token ends an answer.
     """
@@ -112,7 +112,7 @@ def incremental(pair: Pair, cache: str, *, ends: bool = True) -> SpeculationArm:
 
 
 def speculative(pair: Pair, drafter: str, rollback: str, plan: SpeculationPlan, loop: str) -> SpeculationArm:
-    """Our loop with drafts. The arm is named after drafter, rollback and, unless it is lazy, loop.
+    """Our loop with drafts. The arm's name has drafter, rollback and, unless it is `lazy`, the loop.
 
     Of a plan's drafters, ``lookup`` drafts from the text alone, ``adaptive`` with whichever pays, the others with the
     model alone; for ``rescaled``, the pair's drafter has another factor.

@@ -113,7 +113,7 @@ def has_tight(measured: Sequence[rows.Row], arms: Sequence[dict[str, Any]]) -> b
 def row(
     turn: Turn[SpeculationArm, Prompt], most: int, ends: Collection[int], *, times: bool = False
 ) -> rows.Row:
-    """Run a turn of at most ``most`` tokens, which ``ends`` end, and return its row, but for its names."""
+    """Run a turn of at most ``most`` tokens, with stop tokens ``ends``; return its row without names."""
     arm = turn.arm
     decoded, steps = rows.decode(
         arm, turn.prompt.ids, most, ends, arm.make(turn.prompt), profile=turn.profile

@@ -197,7 +197,7 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
 
 
 def tools_of(request: ChatRequest) -> tuple[Tools, bool]:
-    """Return the functions to show to the model, and whether it must call one of them."""
+    """Return the functions to show to the model, and whether the model must call one of them."""
     functions = []
     for tool in request.tools or []:
         if tool.type != "function" or tool.function is None:

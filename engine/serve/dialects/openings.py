@@ -25,7 +25,7 @@ def is_only_thought(turn: Turn) -> bool:
 
 
 def with_open_thought(turn: Turn, tokenizer: Tokenizer) -> Turn:
-    """Return a turn to continue; if its text leaves a thought open, with the thought in the field for thoughts."""
+    """Return a turn to continue. If its text leaves a thought open, the thought is moved to the field for thoughts."""
     start, end, text = tokenizer.think_start, tokenizer.think_end, turn["content"].lstrip()
     if turn["role"] != "assistant" or start is None or not text.startswith(start) or str(end) in text:
         return turn
@@ -71,7 +71,7 @@ def written(turn: Turn, resident: Model) -> str:
 
 
 def opened(text: str, resident: Model, extra: dict[str, Any]) -> str:
-    """Return what begins a thought, if the template begins one for the answer."""
+    """Return the text that begins a thought, if the template begins a thought for the answer."""
     start, end = resident.tokenizer.think_start, resident.tokenizer.think_end
     if start is None or text.rfind(start) <= text.rfind(str(end)):
         return ""

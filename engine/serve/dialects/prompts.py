@@ -235,7 +235,7 @@ def _plain(message: Message) -> Turn:
 
 
 def texts_of(content: Any, param: str = "messages", kinds: Sequence[str] = TEXT_KINDS) -> list[str]:
-    """Return the texts of content, of its parts if it has some; ApiError 400 if it holds anything else."""
+    """Return the texts of a content or of its parts; ApiError 400 if it holds anything else."""
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):

@@ -102,7 +102,7 @@ def _endless(value: Any) -> bool:
 
 
 def _turn(item: dict[str, Any]) -> dict[str, Any] | None:
-    """Translate an item; None if it says nothing."""
+    """Translate an item to a chat turn; None if the item is empty."""
     kind = item.get("type") or "message"
     if kind == "message":
         return {"role": item.get("role"), "content": item.get("content")}
@@ -124,7 +124,7 @@ def _turn(item: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _tools(tool: dict[str, Any], spaces: Spaces) -> list[dict[str, Any]]:
-    """Translate a tool. The functions of a namespace get its name before their own, which ``spaces`` then explains."""
+    """Translate a tool. The functions of a namespace get its name as a prefix, which ``spaces`` maps back."""
     if tool.get("type") == "namespace" and isinstance(inner := tool.get("tools"), list):
         functions: list[dict[str, Any]] = []
         for each in inner:

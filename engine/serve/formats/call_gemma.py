@@ -14,7 +14,7 @@ STRING = frozenset({"string"})
 
 
 def gemma_calls(quote: str, parse: calls.Parser) -> Callable[[Sink], Chars[Any]]:
-    """Return the reader of calls with this mark around text; ``parse`` reads whole calls."""
+    """Return a reader for calls whose texts stand between this mark. ``parse`` reads a complete call."""
 
     def pieces(sink: Sink) -> Chars[Any]:
         character = yield from after_blank((yield))
@@ -48,7 +48,7 @@ def gemma_calls(quote: str, parse: calls.Parser) -> Callable[[Sink], Chars[Any]]
 
 
 def _text(sink: Sink, key: str, quote: str) -> Chars[None]:
-    """Give out text up to the mark behind it."""
+    """Pass on text up to the mark that ends it."""
     sink.key(key)
     sink.write('"')
     pending = ""
@@ -65,7 +65,7 @@ def _text(sink: Sink, key: str, quote: str) -> Chars[None]:
 
 
 def _value(first: str, quote: str) -> Chars[tuple[str, str]]:
-    """Return any value as it is written, and the character behind it. The mark before text was read already."""
+    """Return any value in its written form, and the character behind it. The mark before a text was already read."""
     pending, quoted, depth = PendingValue(), first == quote[0], 0
     pending(quote if quoted else first)
     depth += first in ("{", "[")

@@ -202,7 +202,7 @@ def _argument(sink: Sink, name: str, key: str, character: str) -> Chars[str]:
 
 
 class _String:
-    """Takes the text of a string, and gives it out as soon as it is certain to be one."""
+    """Receives the text of a string, and passes it on once it is certain to be a string."""
 
     def __init__(self, sink: Sink, key: str, *, decided: bool) -> None:
         self._sink, self._key, self.decided, self.pending = sink, key, decided, PendingValue()
@@ -225,7 +225,7 @@ class _String:
 
 
 def _value(character: str, put: Put, depth: int = 0) -> Chars[str]:
-    """Read any value, and hand its text on; return the character behind it."""
+    """Read any value, and pass its text on; return the character behind it."""
     if character == '"':
         yield from _string(put)
         return (yield)

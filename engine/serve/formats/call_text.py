@@ -101,11 +101,11 @@ class CallText:
         self.broken = False  # whether a call was given out that is not whole
 
     def forget(self) -> None:
-        """Take the text so far for the prompt's: if it is no call, it is no text of the answer either."""
+        """Treat the text so far as the prompt's: if it is no call, it does not become text of the answer."""
         self._prompted = len(self._raw)
 
     def add(self, text: str) -> list[Event]:
-        """Return the events of more text. If it turns out to be no call, ``rest`` has the text behind the fault."""
+        """Return the events of more text. If the text turns out to be no call, ``rest`` is the part after the fault."""
         self.rest = ""
         if self.refuted:
             return [("text", text)]
@@ -156,7 +156,7 @@ class CallText:
         return events + ([("text", text)] if text and not self.begun else [])
 
     def _events(self) -> list[Event]:
-        """Return what was found since the last time, with the arguments in one piece."""
+        """Return the events since the previous ones, with the arguments in one piece."""
         fresh, self._sink.events = self._sink.events, []
         events: list[Event] = []
         for kind, value in fresh:

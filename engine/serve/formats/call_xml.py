@@ -31,7 +31,7 @@ Read = Callable[[str], list[dict[str, str]]]
 
 @dataclass(frozen=True)
 class Form:
-    """The marks of a form. An empty one is not written."""
+    """The marks of a form of calls. An empty mark is not written."""
 
     opens: str  # before a function's name
     named: str  # behind it; nothing but the first argument follows it if this is empty
@@ -166,7 +166,7 @@ class _Call:
         return text.removeprefix("\n") if self._form.lines else text.lstrip()
 
     def _certain(self, text: str) -> str:
-        """Return the text without what may be the end of the argument, or blank before it."""
+        """Return the text without a possible end of the argument, and without blanks before that end."""
         body = text[: len(text) - hopeful(text, (self._form.valued,))].removesuffix(self._form.valued)
         return body.removesuffix("\n") if self._form.lines else body.rstrip()
 
@@ -176,7 +176,7 @@ class _Call:
 
 
 def _name(head: str, attribute: str) -> str:
-    """Return a name between marks, or in one of their attributes."""
+    """Return a name that stands between marks, or in an attribute of a mark."""
     if attribute:
         match = re.search(QUOTED.pattern.format(attribute), head)
         return match[1].replace("&quot;", '"').replace("&amp;", "&") if match else ""
@@ -184,6 +184,6 @@ def _name(head: str, attribute: str) -> str:
 
 
 def pieces_of(parse: calls.Parser) -> Callable[[Sink], Chars[Any]] | None:
-    """Return the reader for the form of a parser of mlx-lm's; None if it is none of these."""
+    """Return the reader of pieces for one of mlx-lm's parsers; None if its form is unknown."""
     form = FORMS.get(parse.__module__.rpartition(".")[2])
     return xml_calls(form, parse) if form is not None else None

@@ -117,7 +117,7 @@ def is_object(text: str) -> bool:
 
 
 def as_object(text: str) -> dict[str, Any]:
-    """Return a call's arguments; as much of them as is whole, if they were cut."""
+    """Return a call's arguments; if they were cut, the complete part of them."""
     try:
         value = from_json(text.encode(), allow_inf_nan=False, allow_partial=True)
     except ValueError:

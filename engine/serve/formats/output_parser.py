@@ -74,7 +74,7 @@ class OutputParser:
         return self._state
 
     def begin(self, prompt: str) -> None:
-        """Start where the prompt ends, given its part of the answer's turn. Nothing of it is an answer.
+        """Start where the prompt ends, given the prompt's part of the answer's turn, which is not part of the answer.
 
         The exception is a call that the prompt leaves open: clients need all of it.
         """
@@ -91,7 +91,7 @@ class OutputParser:
         self.calls = len(self._prompted[:1])
 
     def _opened(self, deltas: list[Delta]) -> list[Delta]:
-        """Return the deltas of the last call, as those of the first."""
+        """Return the deltas of the last call, with the index of the answer's first call."""
         calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
         last = [{**call, "index": 0} for call in calls if call["index"] == self.calls - 1]
         return [{"tool_calls": [call]} for call in last]
@@ -166,7 +166,7 @@ class OutputParser:
         return self._give(text)
 
     def _refuted(self, deltas: list[Delta]) -> bool:
-        """Return whether what nothing but the answer's end would end is no call; then it is read as text."""
+        """Return whether a call without an end mark has proved to be no call. Its text is then read as text."""
         if self._state != "call" or self._marks["call"] or self._call is None:
             return False
         deltas += self._give(self._buffer)

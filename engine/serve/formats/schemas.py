@@ -1,4 +1,4 @@
-"""Walks JSON schemas that clients wrote. No other module follows their references or parts.
+"""Walks through JSON schemas from clients: the only module that follows their references and parts.
 
 A schema can refer to itself, and a small one can have more paths than could ever be followed. So a walk visits each
 part once, and ends after a number of steps.
@@ -59,7 +59,7 @@ def type_of(value: Any) -> str:
 
 
 def properties_of(schema: Any) -> dict[str, Any]:
-    """Return the properties of a schema; none if it states none."""
+    """Return the properties of a schema; empty if the schema has none."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return properties if isinstance(properties, dict) else {}
 
@@ -152,7 +152,7 @@ def check(schema: Any, param: str) -> None:
 
 
 def _is_exact(value: Any, keyword: str, owner: dict[str, Any]) -> bool:
-    """Return whether llguidance, which computes with doubles, enforces a number of a keyword as it is."""
+    """Return whether llguidance, which computes with doubles, enforces a keyword's number exactly."""
     if isinstance(value, float):
         return _is_held(value)
     if not isinstance(value, int) or abs(value) < DENSE:

@@ -72,7 +72,7 @@ class Template:
         return self._tokenizer.apply_chat_template(turns, tokenize=False, **options)
 
     def reads(self, name: str) -> bool:
-        """Return whether an argument of this name may have an effect."""
+        """Return whether a template argument with this name may have an effect."""
         if not self._tokenizer.has_chat_template:
             return False
         source = getattr(self._tokenizer, "chat_template", None)  # None for a template that is a function

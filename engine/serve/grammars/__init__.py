@@ -1,1 +1,1 @@
-"""Grammars that an answer must follow: their texts and trial, and where an answer stands in one."""
+"""Grammars that an answer must follow: their texts, trial compilation, and the answer's position in one."""

@@ -1,4 +1,4 @@
-"""Compiles grammars, in the only place where the server does so, and keeps them.
+"""Compiles grammars, and caches them: the only module of the server that compiles.
 
 Clients supply the grammars. What they cost is limited: compiling by ``engine.serve.grammars.trial``, a mask by
 llguidance, and all masks of an answer by ``GrammarState``. A request whose grammar exceeds a limit is refused. The

@@ -24,7 +24,7 @@ FILLERS = 6  # the longest tokens of letters or digits, which fill up texts with
 
 
 class Context(NamedTuple):
-    """Where a text is in JSON, by its brackets and quotes."""
+    """The position of a text in its JSON, by brackets and quotes."""
 
     depth: int = 0  # open brackets
     text: bool = False  # in a string
@@ -67,7 +67,7 @@ class Vocabulary:
 
     @cached_property
     def candidates(self) -> list[int]:
-        """The tokens to try where many are allowed: closing ones, single characters, and the longest of letters."""
+        """The tokens to try if many are allowed: closing ones, single characters, and the longest tokens of letters."""
         closing, single, filling = [], [], []
         for token in range(min(self.size, self.tokenizer.vocab_size)):
             data = self.bytes_of(token)

@@ -98,7 +98,7 @@ def on_channels(answer: str, mark: "Callable[[str], Mark]", tools: Sequence[dict
 
 
 def _free(name: str, end: "Mark") -> tuple[str, str]:
-    """Return the rule of a free text up to a mark, and what stands behind it: a mark without a token is part of it."""
+    """Return the rule for free text up to a mark, and the symbol after it. The rule includes a mark without token."""
     suffix = f"[suffix={json.dumps(end.text)}]" if end.text and end.token is None else ""
     return f"{name}{suffix}: /(?s:.*)/", end.rule if end.token is not None else ""
 

@@ -41,6 +41,6 @@ def _device() -> dict[str, Any]:
 
 @lru_cache
 def _digest(library: str) -> str:
-    """Return the digest of a library's file; its name, if it is none of its own, as on a Mac."""
+    """Return the digest of a library's file; the name if the library has no file of its own, as on a Mac."""
     path = Path(library)
     return files.sha256(path) if library and path.is_file() else library

@@ -101,7 +101,7 @@ def decoded(data: bytes, namespace: BlockNamespace, block_id: str, end: int) -> 
 
 
 def _content(data: bytes) -> bytes:
-    """Return what follows a file's first line; RefusedError if it is not what that line says."""
+    """Return the content after a file's first line; RefusedError if it does not match that line."""
     first, _, content = data.partition(b"\n")
     words = first.split(b" ")
     if words[0] != MARK:
@@ -136,7 +136,7 @@ def _stored_shape(dtype: str, shape: Sequence[int], length: int) -> tuple[int, .
 
 
 def _checked(header: Any, form: Form, arrays: list[np.ndarray | None], end: int) -> Snapshot:
-    """Return a snapshot; RefusedError, ValueError or TypeError if it does not match the form."""
+    """Return a snapshot; RefusedError, ValueError or TypeError if the snapshot does not match the form."""
     kind, codec, numbers = header
     if (kind, codec) != (form.kind, form.codec):
         raise RefusedError("layout", "a cache is of another kind or codec")

@@ -93,7 +93,7 @@ def put_context(context: DraftContext, paths: Sequence[Sequence[Snapshot]], leng
 
 
 def _handle(x: mx.array | None) -> mx.array | None:
-    """Return another handle of an array, so that writing to one does not change the other."""
+    """Return another handle of an array, so that writing to one handle does not change the other."""
     return None if x is None else mx.array(x)
 
 

@@ -216,7 +216,7 @@ class Generation:
 
 
 def _policies(options: Options) -> tuple[Policy, Policy] | None:
-    """Return the policies of a request that must decide on its own: alone, and beside other answers."""
+    """Return fresh policies for a request that must decide alone: one for an answer alone, one beside other answers."""
     if options.draft in ("lookup", "dflash"):
         return Fixed(), Fixed()
     if options.drawn_by_seed:

@@ -34,7 +34,7 @@ class Forward:
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """Drafts of the draft model that a round waits for. The round receives these and their distributions."""
+    """A round's request for drafts of the draft model. The round receives drafts and their distributions."""
 
     run: Run
     plan: RoundPlan
