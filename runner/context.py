@@ -67,7 +67,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Keys:
-    """What this runner signs with, and whose signatures count."""
+    """The key with which this runner signs, and the keys whose signatures count."""
 
     # Signs this runner's states and answers; None if the runner has no key.
     signer: "Signer | None"
@@ -79,7 +79,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Operator:
-    """What the operator of this runner reads and orders."""
+    """The operator's side of this runner: messages, the status file, and orders."""
 
     tell: Callable[[str], None]
     status_file: StatusFile
@@ -89,7 +89,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Process:
-    """This process: when it ends, and whether it may go on."""
+    """This process: its requests to stop, and the checks of whether it may go on."""
 
     stop: StopRequest
     health: Health
@@ -99,7 +99,7 @@ class Process:
 
 @dataclass(frozen=True)
 class RunnerContext:
-    """What one runner process works with, in groups: a class that needs one of them takes that one alone."""
+    """The parts of one runner process, in groups. A class that needs one group takes only this group."""
 
     policy: Policy
     bus: Bus

@@ -55,4 +55,4 @@ class Unable(Refusal):
 
 
 class NeedsApproval(Refusal):
-    """A request that waits: it is neither run nor refused now, because the operator may still approve it."""
+    """A request that is neither run nor refused now, because the operator may still approve it."""

@@ -114,7 +114,7 @@ def _check_time(request: Request, policy: Policy) -> None:
 
 
 def _check_replay(branch: RequestBranch, request: Request, ledger: Ledger) -> None:
-    """Check that the branch had no other request before: one branch is for one request commit, until it is answered.
+    """Check that the branch never had another request commit: one branch is for one request.
 
     The branch name contains nonce, preset and namespace, so nobody can use up a nonce by pushing to another branch. If
     the branch was deleted under a job, its answer was dropped; the same request on a new branch would run it again.

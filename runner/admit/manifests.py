@@ -39,7 +39,7 @@ class Candidate:
 
     @property
     def fits_branch(self) -> bool:
-        """Whether the manifest was made for this branch: a manifest that was copied to another branch was not."""
+        """Whether the manifest was made for this branch, and not copied from another one."""
         request, parsed = self.request, branch_names.parse_branch(self.branch.name)
         if request is None or parsed is None:
             return False
@@ -47,7 +47,7 @@ class Candidate:
 
 
 def read_candidate(git: Git, branch: RequestBranch, known: Request | Refusal | None = None) -> Candidate:
-    """Return a request with its manifest, which is read unless ``read_together`` has read it and it is ``known``."""
+    """Return a request with its manifest. A manifest that ``read_together`` has read is passed as ``known``."""
     # The batch read does not tell files from symbolic links.
     entry = objects.entry_at(git, branch.request, wire.REQUEST) if known else None
     if known and entry and entry.is_file:
@@ -64,7 +64,7 @@ def read_candidate(git: Git, branch: RequestBranch, known: Request | Refusal | N
 
 
 def is_unfinished(git: Git, candidate: Candidate) -> bool:
-    """Return whether a branch was created, but its manifest is still to come, as with two calls of a host's API.
+    """Return whether a branch exists but its manifest is still missing, as between two calls of a host's API.
 
     That is so if its tip leaves the bridge's folder as in the commit before.
     """
@@ -82,7 +82,7 @@ def belongs(git: Git, branch: RequestBranch) -> bool:
 
 
 def read_together(git: Git, requests: Sequence[str]) -> dict[str, tuple[Request | Refusal, int]]:
-    """Read the manifests of many request commits in one batch. Returns each, parsed, and its size in memory.
+    """Read the manifests of many request commits in one batch. Returns each parsed manifest and its size in memory.
 
     One that is missing, too large or not a file is left out: it is read on its own when its request has its turn.
     """

@@ -40,7 +40,7 @@ _NAMESPACES = re.compile(r'namespaces="([^"]*)"', re.IGNORECASE)
 
 
 class BadSignature(Exception):  # noqa: N818 - a result of the check, not a fault
-    """The commit is not signed, or its signer is not on the list. The message says which."""
+    """The commit is not signed, or its signer is not on the list. The message names the reason."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _principals(signers: Path, signature: Path) -> list[str]:
 
 
 def _check_certificate(armor: bytes, file: Path) -> None:
-    """Refuse a certificate with critical options: ``ssh-keygen`` overlooks them, and no commit can meet any."""
+    """Refuse a certificate with critical options: ``ssh-keygen`` ignores them, and no commit can satisfy one."""
     try:
         blob = base64.b64decode(b"".join(armor.strip().split(b"\n")[1:-1]), validate=True)
         key = _string(blob, len(_MAGIC) + 4)

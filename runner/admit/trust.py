@@ -21,7 +21,7 @@ WAITS = wire.WAITS_FOR_APPROVAL
 
 
 def why_trusted(git: Git, branch: RequestBranch, preset: Preset, policy: Policy) -> str | None:
-    """Return why the request's own code may run; None if its preset runs none.
+    """Return why the request's own code may run; None if its preset runs no such code.
 
     Raises:
         Unable: the code may not run here.
@@ -51,7 +51,7 @@ def why_trusted(git: Git, branch: RequestBranch, preset: Preset, policy: Policy)
 
 
 def _signer(git: Git, branch: RequestBranch, preset: Preset, policy: Policy) -> str:
-    """Return who signed a request for this branch, this repository and this preset."""
+    """Return the signer of a request for this branch, this repository and this preset."""
     signed = read_signed(git, branch.request)
     if signed is None:
         raise BadSignature("it is not signed")

@@ -35,7 +35,7 @@ _SHORTEST_S = 0.5
 
 
 class PiggybackRef(Protocol):
-    """A commit that is added to pushes that happen anyway, on its own reference: see ``runner/state/announcer.py``."""
+    """A commit on its own reference that is added to other pushes: see ``runner/state/announcer.py``."""
 
     @property
     def ref(self) -> str: ...  # noqa: D102
@@ -150,7 +150,7 @@ class Bus(Fetcher):
         return tip
 
     def push_reference(self, ref: str, commit: str, *, expect: str | None) -> bool:
-        """Set a reference to a commit if it still is at ``expect`` (None: it does not exist). Returns whether it was.
+        """Set a reference to a commit if it is still at ``expect`` (None: missing). Returns whether it was set.
 
         Raises:
             InfrastructureError: the bus refuses it, or cannot be reached.
@@ -198,7 +198,7 @@ class Bus(Fetcher):
         return [branch for branch in tips if branch not in remaining]
 
     def _delete_at_once(self, tips: dict[str, str]) -> None:
-        """Delete branches in one transaction, without those that the bus keeps; one by one if it has no transactions.
+        """Delete branches in one transaction, except branches that the bus keeps; without transactions, one by one.
 
         Git rewrites its file of packed references for each deletion that is a transaction of its own, on the bus
         and in the store: deleting n branches in n transactions costs n squared.
@@ -288,7 +288,7 @@ class Budget:
         return self._spent() + _RESERVE < self.per_minute
 
     def wait_after_push_s(self) -> float:
-        """Return how many seconds after the next push another one may keep a lease. One is left for the answer."""
+        """Return how long after the next push another one may keep a lease. A push for the answer stays reserved."""
         most = max(1, self.per_minute - 1)
         over = self._spent() + 1 - most
         if over < 0:

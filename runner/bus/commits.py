@@ -1,4 +1,4 @@
-"""What this runner knows of each commit at the tip of a branch of the bus, so that one bad commit does not hide others.
+"""Records about the commits at the tips of the bus's branches, so that one bad commit does not hide others.
 
 A fetch succeeds for all its branches or for none. Two kinds of commits make it fail: those with objects that git's
 checks or our limits refuse, for which a retry is useless, and those that the bus cannot send completely. A thousand
@@ -41,7 +41,7 @@ class CommitState:
 
 
 class Commits:
-    """The commits at the tips of the bus about which more is known than that they are there."""
+    """The commits at the tips of the bus that have a record."""
 
     def __init__(self) -> None:
         self._tips: Mapping[str, str] = {}
@@ -100,7 +100,7 @@ class Commits:
             state.retry.failed()
 
     def may_be_on_its_way(self, branch: str) -> bool:
-        """Return whether a branch is left out only because one copy of the bus lists what another does not have yet."""
+        """Return whether a branch is left out only because one copy of the bus lags behind another one."""
         state = self._states.get(self._tips.get(branch, ""))
         return state is not None and "not our ref" in state.missing and state.retry.failures == 1
 

@@ -41,7 +41,7 @@ def replace_damaged_store(store: Path, tell: Callable[[str], None]) -> None:
 
 
 def replace(store: Path, aside: Path, new: Path) -> None:
-    """Move a repository aside, and the complete ``new`` repository to its path."""
+    """Move a repository aside, and move the complete ``new`` repository to its path."""
     store.rename(aside)
     new.rename(store)
 
@@ -54,7 +54,7 @@ def finish_replacing(store: Path) -> None:
 
 
 def salvage(store: Path, new: Path, *, unpacks: bool = False) -> None:
-    """Make a bare repository of the intact objects, without references; ``unpacks``: also those in damaged packs."""
+    """Make a bare repository of the intact objects, without references. With ``unpacks``, search damaged packs too."""
     shutil.rmtree(new, ignore_errors=True)
     git = _isolated(new)
     git("init", "--bare", "--quiet", "--template=", str(new))
@@ -114,7 +114,7 @@ def _objects(store: Path, *, quick: bool) -> Iterator[tuple[Path, bool]]:
 
 
 def _holds(check: Callable[[], bool]) -> bool:
-    """Return whether a check of files holds. What this user may not read counts as whole."""
+    """Return whether a check of files succeeds. Files that this user may not read count as whole."""
     try:
         return check()
     except PermissionError:
@@ -135,7 +135,7 @@ def _is_whole_object(path: Path) -> bool:
 
 
 def _is_whole_pack(pack: Path, index: Path, *, quick: bool) -> bool:
-    """Return whether a pack ends with the checksum that its index has, and both with that of their own content."""
+    """Return whether pack and index end with the checksums of their content, and agree on the pack's checksum."""
     if _end(pack, _SUM_BYTES) != _end(index, 2 * _SUM_BYTES)[:_SUM_BYTES]:
         return False
     return quick or (_is_summed(pack) and _is_summed(index))

@@ -117,7 +117,7 @@ class Fetcher:
         self._is_behind |= bool(overtaken)
 
     def _bring(self, new: Mapping[str, str]) -> None:
-        """Bring the commits of these branches into the store, as far as possible within a poll.
+        """Fetch the commits of these branches into the store, as far as possible within a poll.
 
         New commits are fetched together, and those of a batch that failed in smaller batches. Those that failed alone
         are retried now and then, each alone. Those that are too slow for a poll are fetched beside the polls.
@@ -180,7 +180,7 @@ class Fetcher:
         return [oid for row in zip_longest(*groups.values()) for oid in row if oid]
 
     def _fetch(self, commits: list[str], time_s: float) -> bool:
-        """Fetch commits together and return whether they came. If not, several are suspects, and one is left out."""
+        """Fetch commits together and return whether they arrived. If not, several are suspects, one is left out."""
         if not commits:
             return True
         try:
@@ -269,7 +269,7 @@ class Fetcher:
         return tip
 
     def tip_with(self, branch: str, commit: str) -> str | None:
-        """Fetch a branch that is said to have a commit, and return its tip. A bus that lags is read again for a while.
+        """Fetch a branch until it has a commit, and return its tip. If the bus lags, retry for a while.
 
         Raises:
             InfrastructureError: as ``tip`` does.
@@ -283,7 +283,7 @@ class Fetcher:
             pause(AGAIN_S)
 
     def _see(self, tips: Mapping[str, str], *, own: bool = False) -> None:
-        """Record tips that are here now; ``own``: this process pushed them."""
+        """Record tips that are in the store now. ``own`` means that this process pushed them."""
         self._tips.set(tips)
         self.sightings.record(tips, own=own)
         self._judges_again = True

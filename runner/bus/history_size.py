@@ -83,7 +83,7 @@ class HistorySizeChecker:
         return {oid: reason for oid, reason in reasons.items() if oid not in later and reason != _INCOMPLETE}
 
     def _read_on(self) -> dict[str, str | None]:
-        """Return the result for the history that was read, and begin to read the next one."""
+        """Return the result for the history that was read last, and begin to read the next history."""
         decided: dict[str, str | None] = {}
         if self._reading:
             thread, oid, result = self._reading
@@ -110,7 +110,7 @@ class HistorySizeChecker:
 
 
 def _check_commits(git: Git, commits: Collection[str]) -> dict[str, str | None]:
-    """Return for each object in the store why it is no commit that can be read, or None, without its history."""
+    """Return for each object in the store why it is not a readable commit, or None. Histories are not checked."""
     there, most = lookup.locate(git, commits), limits.COMMIT_BYTES
     reasons: dict[str, str | None] = dict.fromkeys(there)
     for oid, entry in there.items():

@@ -60,7 +60,7 @@ class Listing:
         self._polls = 0
 
     def read(self) -> bool:
-        """List the bus. Returns whether anything changed; an InfrastructureError says why it cannot."""
+        """List the bus. Returns whether anything changed; InfrastructureError if the bus cannot be listed."""
         child = exact_refs.start_listing(self._git, self._url, "--heads", "--symref")
         digest, lines, size = hashlib.blake2b(), [], 0
         self._polls += 1
@@ -129,7 +129,7 @@ class Listing:
     def _ranked(
         self, chunks: Iterable[bytes], stays: Mapping[str, float], now: set[int]
     ) -> Iterator[tuple[float, str, str]]:
-        """Yield branches with their ranks, the lowest of which are chosen, and note them in ``now``."""
+        """Yield branches with their ranks, and record them in ``now``. The lowest ranks are chosen."""
         at_commit = array("L", bytes(_BUCKETS * array("L").itemsize))
         self.misnamed_count, self.misnamed = 0, []
         for branch, oid in self._branches(chunks):

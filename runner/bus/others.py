@@ -32,7 +32,7 @@ _STORE_KIB = 256 << 10
 
 
 class OtherRunners:
-    """The live runners other than ``instance``, which is this one. With keys, only records signed with one count."""
+    """The live runners except this one, ``instance``. If there are keys, only records signed with one of them count."""
 
     def __init__(
         self, settings: policy.Bus, state_folder: Path, keys: Sequence[PublicKey], instance: str
@@ -74,7 +74,7 @@ class OtherRunners:
         return self._instance in wire.declined_by(branch.state)
 
     def note(self, branch: RequestBranch, reason: str, name: str) -> str:
-        """Return the note that the runner ``name``, which is this one, leaves a request, and why."""
+        """Return the note that this runner, ``name``, leaves a request to others, with the reason."""
         passed = " ".join([*wire.declined_by(branch.state), self._instance][-wire.MOST_LEFT :])
         return f"{name} cannot run it: {reason[:_REASON_CHARS].rstrip('.')}; {wire.LEFT_BY} {passed}"
 

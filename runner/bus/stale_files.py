@@ -49,7 +49,7 @@ def find_stale_lock(repository: Path) -> Path | None:
 
 
 def end_orphans(repository: Path) -> int:
-    """Kill git's process groups in the repository whose parent is gone, and return how many: a server can keep them."""
+    """Kill git's process groups in the repository whose parent is gone, and return their number."""
     ended, folders = 0, [str(repository), str(scratch_folder(repository))]
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError, PermissionError):

@@ -44,7 +44,7 @@ class Transfer:
             self._slow = None
 
     def fetch(self, commits: Sequence[str], time_s: float, *, at: str = "", stays: bool = False) -> None:
-        """Fetch commits by their ids. A single one is put at the reference ``at``.
+        """Fetch commits by their ids. The reference ``at`` gets a single commit.
 
         With ``stays``, the fetch of a single commit goes on after ``time_s``, beside later fetches, unless another
         such fetch is running.
@@ -79,7 +79,7 @@ class Transfer:
         return self._slow[0] if self._slow else None
 
     def finish_slow(self) -> bool:
-        """Return whether the commit beside the others is here. If it fails to come, it is an InfrastructureError."""
+        """Return whether the slow commit has arrived; InfrastructureError if its fetch failed."""
         if self._slow is None:
             return False
         _, child, git = self._slow
@@ -98,14 +98,14 @@ class Transfer:
         return is_over
 
     def _sweep_up(self) -> None:
-        """Remove what interrupted fetches left: a lock, and packs unless one is still being received."""
+        """Remove the leftovers of interrupted fetches: a lock, and packs unless one is still being received."""
         (self._git.directory / "shallow.lock").unlink(missing_ok=True)
         if self._slow is None:
             for path in temporary_packs(self._git.directory):
                 path.unlink(missing_ok=True)
 
     def _check_whole(self, git: Git) -> None:
-        """Refuse a history that the bus cut off, as ``--depth`` allows, and forget it: git never asks for the rest."""
+        """Refuse a history that the bus truncated, as with ``--depth``, and drop it: git never asks for the rest."""
         marks = git.directory / "shallow"
         if not marks.exists():
             return
@@ -123,7 +123,7 @@ class Transfer:
 
 
 def start_fetch(git: Git, url: str, *commits: str, at: str = "") -> Child:
-    """Start a fetch of commits, or raise an InfrastructureError. A single one is put at the reference ``at``."""
+    """Start a fetch of commits, or raise an InfrastructureError. The reference ``at`` gets a single commit."""
     try:
         return exact_refs.start_fetch(git, url, commits, *fetch_flags(url), at=at)
     except ProcessError as error:

@@ -64,7 +64,7 @@ def _withdraw(approvals: Approvals, request: str, rules: Policy) -> None:
 
 
 def _branch_of(commit: str, policy: Policy) -> str:
-    """Return the branch whose request is this commit: its tip is that, or a state upon it in the runner's store."""
+    """Return the branch whose request is this commit: its tip is the request, or a later state in the store."""
     bus = Bus(policy.bus, policy.state)
     bus.listing.read()
     tips = bus.sightings.judge(bus.listing.tips)

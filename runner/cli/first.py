@@ -95,7 +95,7 @@ def keygen_command(policy: Path | None, *, show: bool, force: bool, as_json: boo
 
 
 def _signs_with(state_folder: Path) -> str:
-    """Return with which key the serving process signs, by its own word."""
+    """Return the key with which the serving process says that it signs."""
     facts = read_facts(state_folder)
     if facts is None or "key" not in facts.about:
         return "signs as it did before"

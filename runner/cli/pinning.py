@@ -26,14 +26,14 @@ def pin_command(keys: Sequence[PublicKey]) -> str:
 
 
 def how_to_pin(keys: Sequence[PublicKey], file: Path) -> Iterator[str]:
-    """Yield the lines that say how to pin keys: for all readers, or for one on this machine, from ``file``."""
+    """Yield the lines that say how to pin keys: for all readers or, from ``file``, for a reader on this machine."""
     yield "to pin it for everybody, a maintainer runs this in a clone of the bus, on its main branch:"
     yield f"  {pin_command(keys)}"
     yield f"or, for one clone on this machine: git config {SETTING} {shlex.quote(str(file))}"
 
 
 def make_first_key(state_folder: Path) -> None:
-    """Make the signing key if there is none, and say where it is and how to pin it. A failure is said, not raised."""
+    """Make the signing key if there is none; print where it is and how to pin it. Failures are printed, not raised."""
     try:
         is_new = signing_key.make_missing_key(state_folder)
         keys = signing_key.public_keys(state_folder)

@@ -65,7 +65,7 @@ def setup_command(
     todo: list[str] = []
 
     def steps() -> Iterator[tuple[str, Plan]]:
-        """Yield the steps in order, by title. Each is prepared after the one before it was done or declined."""
+        """Yield the steps in order, by title. A step is prepared after the previous one was done or declined."""
         text, rules = _draft(file, url, runner_id, python)
         yield "policy", Plan([] if file.exists() else [write(file, text, mode=0o600)])
         yield "key", _key(rules.state)
@@ -95,7 +95,7 @@ def setup_command(
 
 
 def _take(title: str, plan: Plan, *, commands: bool, changes: bool, asks: bool) -> bool:
-    """Show a step, and do it after confirmation. Returns False if the user declined."""
+    """Show a step, and carry it out after confirmation. Returns False if the user declined."""
     put(f"{title}: already done" if plan.is_done else f"{title}:")
     for line in plan.show():
         put(f"  {line}")

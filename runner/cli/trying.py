@@ -87,7 +87,7 @@ def try_command(
 
 
 def _with_those_on_the_bus(presets: Presets, name: str, repo: str, remote: str) -> tuple[Presets, str]:
-    """Return the presets with those on the bus's default branch, and the place of the named one if it is from there.
+    """Add the presets on the bus's default branch. Also returns the place of the named preset if it comes from there.
 
     They are tried by this user alone: the runner reads no preset from the bus.
     """
@@ -109,7 +109,7 @@ def _with_those_on_the_bus(presets: Presets, name: str, repo: str, remote: str) 
 
 
 def _policy(path: Path | None) -> Policy:
-    """Return the policy; without one, what a first policy says."""
+    """Return the policy or, without one, the policy that `init` would write."""
     if path is None and not default_path().exists():
         say("there is no policy here: trying with the defaults of `kakeya-runner init`")
         return Policy(schema_version=1, bus=Bus(url="unused"), env=_MODELS)

@@ -57,7 +57,7 @@ def _carry_out(plan: Plan, *, yes: bool, commands: bool) -> None:
 
 
 def _rules(file: Path) -> Policy | None:
-    """Return the policy. One that is gone or wrong does not keep its owner from removing the service."""
+    """Return the policy. If it is missing or wrong, its owner can still remove the service."""
     try:
         return load_policy(file)
     except KakeyaError:

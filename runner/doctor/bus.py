@@ -1,4 +1,4 @@
-"""Checks that the bus's host lets this runner work: a real push of a scratch branch, and its deletion."""
+"""Checks what the bus's host allows, by really pushing a scratch branch and deleting it."""
 
 import secrets
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _RULES = "docs/operations.md lists what the host of a bus must allow."
 
 
 def advice(context: RunnerContext, error: BaseException, branch: str = "") -> str | None:
-    """Return what helps against a failure of git on the bus, if its cause is known."""
+    """Return the advice about a failure of git on the bus, if its cause is known."""
     failed: BaseException | None = error
     while failed and not isinstance(failed, ProcessError):
         failed = failed.__cause__

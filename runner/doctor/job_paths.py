@@ -1,4 +1,4 @@
-"""For ``check``: the files that the commands of a preset need, looked for as its jobs would."""
+"""For ``check``: finds the files that a preset's commands need, as its jobs would see them."""
 
 import json
 import os
@@ -36,12 +36,12 @@ class JobPath:
 
     @property
     def named(self) -> str:
-        """The path, and who names it."""
+        """The path, and the setting or preset that names it."""
         return f"{self.setting} names {self.path}, which" if self.setting else self.path
 
     @property
     def fix(self) -> str:
-        """What an operator can do about it."""
+        """The advice for an operator whose jobs cannot use the path."""
         if self.setting:
             return (
                 f"Create it on this machine, or change env.{self.setting} in the policy to an absolute path."
@@ -115,7 +115,7 @@ def _of_variables(preset: Preset, policy: Policy) -> Iterator[JobPath]:
 
 
 def _script(argv: Sequence[str]) -> int | None:
-    """Return where a command names the script that Python runs, if it does."""
+    """Return the position of the script in a command that runs Python, if it names one."""
     if argv[0] != f"${{ENV:{INTERPRETER}}}" and not Path(argv[0]).name.startswith("python"):
         return None
     options = 1
@@ -127,7 +127,7 @@ def _script(argv: Sequence[str]) -> int | None:
 
 
 def _value(token: str, policy: Policy) -> tuple[str, str | None]:
-    """Return the value of an element of a command, and the setting that it is, if it is one."""
+    """Return the value of an element of a command, and the name of the setting if the element is one."""
     if token.startswith("${ENV:"):
         name = token[len("${ENV:") : -1]
         return policy.settings.get(name, ""), name

@@ -45,7 +45,7 @@ def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Pr
 
 
 def _path_problem(preset: Preset, policy: Policy, context: RunnerContext | None) -> Problem | None:
-    """Return which path a preset's jobs cannot use: as a job, with ``context``, or else from this process."""
+    """Return a path that a preset's jobs cannot use. With ``context`` a test job looks, otherwise this process."""
     if context is None or context.machine.interpreter.problem():
         return missing_path(preset, policy, None)
 

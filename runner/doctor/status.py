@@ -53,7 +53,7 @@ def overview(policy: Policy, *, blas: bool = True) -> dict[str, Any]:
 
 
 def _is_there(facts: Facts) -> bool:
-    """Return whether the process that wrote the facts is alive. After a restart, another may have its id."""
+    """Return whether the process that wrote the facts is alive. After a reboot, another process may have its id."""
     try:
         began = psutil.Process(facts.pid).create_time()
     except psutil.Error:
@@ -183,7 +183,7 @@ def _sandbox(overview: dict[str, Any]) -> Check:
 
 
 def _signing(overview: dict[str, Any]) -> Check:
-    """Say which key signs now, and which one will after the next start if that differs."""
+    """Name the key that signs now, and the key after the next start if that differs."""
     used, stored, fault = overview["key"], overview["stored_key"], overview["key_fault"]
     now = f"answers are signed with {used}" if used else "answers are not signed"
     if not overview["serving"] and not fault:
@@ -212,7 +212,7 @@ def _engine(blas: dict[str, Any]) -> Check:
 
 
 def _keys(policy: Policy, facts: Facts | None) -> dict[str, Any]:
-    """Return which key the serving process signs with, by its own word, and which one is in the state folder."""
+    """Return the key that the serving process says it signs with, and the key in the state folder."""
     stored = fault = None
     try:
         stored = (

@@ -9,7 +9,7 @@ from runner.job.workspace import workspace
 
 
 def visible_files(context: RunnerContext) -> Iterator[Check]:
-    """Yield what jobs can read and write, and notes on settings of which they see less than an operator may expect."""
+    """Yield what jobs can read and write, and notes on settings whose paths jobs do not see in full."""
     box, policy = context.machine.sandbox, context.policy
     if box.kind == "off":
         message = "jobs can read and write every file that this user can; nothing is hidden from them"

@@ -22,7 +22,7 @@ def missing_settings(preset: Preset, policy: Policy) -> list[str]:
 
 
 class Fitness:
-    """What this host can run. It remembers the presets that failed their last check."""
+    """The presets that this host can run, and those that failed their last check."""
 
     def __init__(
         self, policy: Policy, presets: Mapping[str, Preset], interpreter: Interpreter, models: Models
@@ -51,7 +51,7 @@ class Fitness:
 
     @property
     def own_definitions(self) -> list[Preset]:
-        """The presets that it could run at the last check and that do not come with the installation in this form."""
+        """The presets that could run at the last check and whose definitions differ from the installed ones."""
         offered = self.presets
         return [
             preset
@@ -70,7 +70,7 @@ class Fitness:
         return None
 
     def could_run_before(self, preset: Preset) -> bool:
-        """Return whether a preset that fails its check could run before, or lost a part: such a fault may pass."""
+        """Return whether a preset that fails its check could run before, or lost a part: the fault may be temporary."""
         if preset.name in self._passed or preset.name not in self._present:
             return preset.name in self._passed
         return bool(self._interpreter.unavailable_presets([preset]) or self._models.problem_for(preset))

@@ -68,7 +68,7 @@ class Interpreter:
         self._known: dict[tuple[str, ...], tuple[float, tuple[object, ...], dict[str, Any]]] = {}
 
     def problem(self, modules: Sequence[str] = (), *, imports: bool = True) -> Problem | None:
-        """Return why it cannot run a job that imports these modules, or None.
+        """Return why the interpreter cannot run a job that imports these modules, or None.
 
         Without ``imports``, this checks only whether their packages are installed, which takes no time.
         """
@@ -88,7 +88,7 @@ class Interpreter:
         return None
 
     def problem_for(self, preset: Preset) -> Problem | None:
-        """Return why it cannot run a preset, or None. A preset that does not use it always can."""
+        """Return why the interpreter cannot run a preset; None if it can, or if the preset does not use it."""
         return self.problem(_modules(preset)) if is_used_by(preset) else None
 
     def unavailable_presets(self, presets: Iterable[Preset]) -> set[str]:

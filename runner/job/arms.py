@@ -12,7 +12,7 @@ from runner.job.workspace import Workspace, remove, workspace
 
 
 class Arms:
-    """The arms by name, of which one may be at the job's place. No process of the job may run while they change."""
+    """The arms by name. At most one of them is at the job's place. No process of the job may run during a change."""
 
     def __init__(self, space: Workspace, parked: dict[str, Workspace]) -> None:
         self._space = space
@@ -20,7 +20,7 @@ class Arms:
         self._active: str | None = None
 
     def activate(self, name: str) -> None:
-        """Move an arm's folders to the job's place, and those of the arm before it away."""
+        """Move an arm's folders to the job's place, and move the previous arm's folders away."""
         if name == self._active:
             return
         if self._active is not None:

@@ -85,7 +85,7 @@ class Ready:
         self._started: tuple[Popen[bytes], int] | None = (child, report)
 
     def take(self, job: Mapping[str, object]) -> tuple[Popen[bytes], int] | None:
-        """Pass it a job. Returns its process and its report's descriptor; None if it has a job already or is gone."""
+        """Pass a job to the supervisor. Returns its process and report descriptor; None if it is busy or gone."""
         if self._started is None:
             return None
         child, report = self._started
@@ -100,7 +100,7 @@ class Ready:
         return child, report
 
     def close(self) -> None:
-        """End it, unless it has a job."""
+        """End the supervisor, unless it has a job."""
         if self._started is None:
             return
         (child, report), self._started = self._started, None

@@ -31,7 +31,7 @@ def find_files(patterns: Sequence[str], tree: Path) -> Matches:
 
 
 def missing(patterns: Sequence[str], tree: Path, before: Matches) -> list[str]:
-    """Return the patterns that no file matches but those that were there before the job, unchanged."""
+    """Return the patterns that match no new or changed file, compared with ``before``."""
     after = find_files(patterns, tree)
     return [pattern for pattern in patterns if after[pattern] <= before[pattern]]
 

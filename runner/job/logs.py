@@ -1,4 +1,4 @@
-"""One job's output, sanitised and limited: keeps a part and the digest of the whole, and queues it for the branch.
+"""Sanitises and limits a job's output: keeps a part and the digest of the whole, and queues pieces for the branch.
 
 All steps of a job share one stream, so a step's unsent output is sent before the first byte of the next step.
 """

@@ -1,13 +1,13 @@
-"""What a job does, for somebody who watches it on this machine."""
+"""Reports a job's progress to somebody who watches on this machine."""
 
 from collections.abc import Collection, Sequence
 
 
 class Observer:
-    """Is told what a job does. This one ignores it."""
+    """The interface for progress reports. This base class ignores them."""
 
     def begins(self, step: int, argv: Sequence[str], names: Collection[str]) -> None:
-        """Note that a step begins, with the names of the variables in its environment."""
+        """Report that a step begins, with the names of the variables in its environment."""
 
     def prints(self, data: bytes) -> None:
-        """Note output, sanitised and without secrets. Another thread may call this."""
+        """Report output, sanitised and without secrets. Another thread may call this method."""

@@ -136,7 +136,7 @@ _ESCAPES = (
 
 
 def _views(text: str, *, more: bool) -> list[Unescaped]:
-    """Return the text as it is and, for each kind of escape in it, with these escapes undone.
+    """Return the text itself and, for each kind of escape in it, the text with these escapes undone.
 
     ``more``: further text follows, which may complete an escape at the end of this text.
     """

@@ -115,7 +115,7 @@ def main() -> int:
 
 
 def _report(report: TextIO, **facts: object) -> None:
-    """Tell the runner fields of ``runner.job.command.Ended``, which replace earlier ones of the same name."""
+    """Send the runner fields of ``runner.job.command.Ended``, which replace earlier fields of the same name."""
     with suppress(BrokenPipeError):  # the runner may be gone
         report.write(json.dumps(facts) + "\n")
 
@@ -292,7 +292,7 @@ def _kill_children(reap: Callable[[], None]) -> None:
 
 
 def _can_kill(pid: int) -> bool:
-    """Kill a child, and return whether that is allowed: it is not if the child runs as another user."""
+    """Kill a child, and return whether the system allows that. It does not if the child runs as another user."""
     with suppress(PermissionError):
         os.kill(pid, signal.SIGKILL)
         return True

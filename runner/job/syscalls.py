@@ -69,7 +69,7 @@ def _numbers(column: int) -> dict[str, int]:
 
 
 def _where(number: int, argument: int, steps: list[bytes]) -> list[bytes]:
-    """Return instructions for one system call, which other calls skip. An argument of it is loaded before them."""
+    """Return instructions that only one system call executes, after its given argument is loaded."""
     inner = [_step(_LOAD, argument), *steps, _step(_LOAD, _NR)]
     return [_step(_EQUAL, number, 0, len(inner)), *inner]
 

@@ -1,4 +1,4 @@
-"""Measures what a running job uses, and which limit it exceeds: memory, processes, disk, files.
+"""Measures a running job's memory, processes, disk space and files, and finds the exceeded limit.
 
 The supervisor measures a few times a second, so a job can exceed a limit for a moment. Each measurement is cheap: the
 job's folder is walked for a few milliseconds at a time, and the partial result already counts.

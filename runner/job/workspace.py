@@ -190,7 +190,7 @@ def _batches(files: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def _write_files(git: Git, files: list[Entry], root: Path) -> list[Pointer]:
-    """Write files, and return those that are Git LFS pointers. A large one is written in pieces."""
+    """Write files, and return those that are Git LFS pointers. A large file is written in pieces."""
     if len(files) == 1 and files[0].size > _BATCH_BYTES:
         for _, pieces in objects.each_in_pieces(git, [files[0].oid], _PIECE_BYTES):
             with _create(root, files[0]) as file:

@@ -87,7 +87,7 @@ def _all(pointers: Sequence[Pointer], reason: str) -> Unfilled:
 
 
 def _beyond_limits(pointers: Sequence[Pointer], rule: Lfs) -> Unfilled:
-    """Return what the policy does not allow to be fetched: single files, or all if they are too many or too large."""
+    """Return the files that the policy does not allow to fetch: single ones, or all if their sum is too large."""
     missing = {pointer.path: reason for pointer in pointers if (reason := _too_much(pointer, rule))}
     wanted = [pointer for pointer in pointers if pointer.path not in missing]
     if len(wanted) > rule.files:

@@ -190,7 +190,7 @@ class LfsServer:
 
 
 def _may_be_sent(headers: Mapping[object, object]) -> bool:
-    """Return whether all headers that an LFS server names are such that it may choose them."""
+    """Return whether an LFS server may choose all headers that it names."""
     return len(headers) <= _MAX_HEADERS and all(
         isinstance(name, str)
         and isinstance(value, str)

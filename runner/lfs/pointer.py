@@ -29,7 +29,7 @@ class Pointer:
 
 
 def parse_pointer(path: str, content: bytes) -> Pointer | None:
-    """Parse a pointer file; None if it is not one."""
+    """Parse a pointer file; None if the file is not a pointer."""
     match = _POINTER.fullmatch(content) if len(content) < MAX_BYTES else None
     if match is None:
         return None

@@ -163,7 +163,7 @@ def _drop(context: RunnerContext, pending: Pending, reason: str) -> None:
 
 
 def is_still_ours(context: RunnerContext, branch: RequestBranch, expect: str, token: int) -> bool:
-    """Return whether the last state is still this runner's own, of its claim ``token``: no other has added one."""
+    """Return whether the last state is still the one that this runner wrote under its claim ``token``."""
     git = context.bus.git
     if not history.is_ancestor(git, expect, branch.tip):
         return False
@@ -258,7 +258,7 @@ def _older_exit_code(outcome: Outcome) -> int:
 
 
 def deliver(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | None:
-    """Call ``answer``, and retry while the disk is full. If it is not, or the runner stops, raise what it raised."""
+    """Call ``answer``, and retry while the disk is full. Other errors are raised, and any error if the runner stops."""
     pause, attempts, warned = _FIRST_S, 0, False
     while True:
         try:

@@ -33,7 +33,7 @@ _CLOSED = {
 
 @dataclass(frozen=True)
 class Waits:
-    """A request that is neither run nor refused now, and why, as text for the operator; ``is_news``: tell them."""
+    """A request that is neither run nor refused now, with the reason for the operator; ``is_news``: print it."""
 
     reason: str
     is_news: bool = False

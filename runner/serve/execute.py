@@ -110,7 +110,7 @@ class _ClaimedRun:
         return published
 
     def _work(self, space: Workspace, arms: Arms | None) -> StopReason | None:
-        """Run the steps and collect the reports into the outcome. Returns why it was stopped from outside, or None."""
+        """Run the steps and collect the reports into the outcome. Returns why the job was stopped, if it was."""
         outcome = self._outcome
         context, lease, admitted = self._context, self._lease, self._admitted
         try:

@@ -193,7 +193,7 @@ class Lease:
         return bool(names)
 
     def hand_back(self, detail: str, state: str) -> bool:
-        """Give up the claim, and return whether it is. If not, the ledger still knows the claim as this runner's."""
+        """Give up the claim, and return whether that succeeded. If not, the ledger still lists the claim."""
         if is_done := self.advance(State.REQUESTED, detail=detail) is Pushed.DONE:
             self._context.ledger.mark_settled(branch=self.branch, state=state)
         return is_done

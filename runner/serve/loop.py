@@ -152,14 +152,14 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
 
 
 def _why_left(context: RunnerContext, candidate: Candidate) -> str:
-    """Return why this runner leaves a request alone; empty if it does not."""
+    """Return why this runner leaves a request alone; empty if it handles the request."""
     if is_for_others(context, candidate):
         return "asks for labels that this runner lacks"
     return UNFINISHED if is_unfinished(context.bus.git, candidate) else ""
 
 
 def _shown(context: RunnerContext, answer: str | None, state: State | None) -> State | None:
-    """Return the state of an answer, given by its commit, as it is shown. One that cannot be read keeps its state."""
+    """Return the shown state of an answer, given by its commit. An unreadable answer keeps ``state``."""
     if answer is not None and state is State.GATE_REJECTED:
         with suppress(InfrastructureError, VerificationError):
             blob = objects.read_blob(context.bus.git, answer, wire.RESULT, max_bytes=wire.MAX_RESULT)

@@ -67,7 +67,7 @@ class Poller:
         return worked
 
     def _read(self, requests: Iterable[TrackedRequest]) -> None:
-        """Read the branches that were not read yet. Those that cannot be read stay so."""
+        """Read the branches that were not read yet. Branches that cannot be read stay unread."""
         new = [request for request in requests if not request.is_read]
         self._read_counted([request for request in new if request.branch.tip not in self._died])
         for request in new:
@@ -81,7 +81,7 @@ class Poller:
                 request.why = "its history is being read"
 
     def _read_counted(self, requests: Sequence[TrackedRequest]) -> None:
-        """Read branches. New commits are counted before, so that the next process knows of one that kills this one."""
+        """Read branches. Count new commits first, so that the next process knows which commit killed this one."""
         context, new = self._context, {each.branch.tip for each in requests if not each.is_harmless}
         if new:
             context.ledger.record_attempt(new)

@@ -147,7 +147,7 @@ class Scheduler:
             self._tell_bug(f"{request.branch.name}: its turn is not counted: {explain(error)}")
 
     def _tell_bug(self, message: str) -> None:
-        """Tell the operator of a bug, unless it is the last one again."""
+        """Report a bug to the operator, unless it is the same as the last one."""
         if message != self._last_bug:
             self._last_bug = message
             self._context.operator.tell(message)

@@ -44,12 +44,12 @@ def quote(word: str) -> str:
 
 
 def assignment(name: str, value: str) -> str:
-    """Return the line that sets a variable. It has no variables, and a line end would begin a setting."""
+    """Return the line that sets a variable. Line ends are escaped, and systemd expands no variables in it."""
     return f"Environment={quote(f'{name}={value}')}".replace("$$", "$").replace("\n", "\\n")
 
 
 def service(settings: Settings) -> Service:
-    """Return the service. Lingering stays when it is uninstalled."""
+    """Return the service. Lingering stays enabled when the service is uninstalled."""
     system = settings.system
     folder = Path("/etc/systemd/system") if system else settings.home / ".config/systemd/user"
     control = ["systemctl"] if system else ["systemctl", "--user"]

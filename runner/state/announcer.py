@@ -48,7 +48,7 @@ _NO_ROOM = "it cannot write to its disk"
 
 
 class _StoredRecord(NamedTuple):
-    """A record, the ids of its git objects, and the one of these that is its commit."""
+    """A record, the ids of its git objects, and the id of its commit among them."""
 
     record: Presence
     objects: tuple[str, ...]
@@ -89,7 +89,7 @@ class Announcer:
             self._checked_at = time.monotonic() + _CHECK_S - self._every_s
 
     def is_listed(self, preset: str) -> bool:
-        """Return whether other runners may think that this one runs a preset."""
+        """Return whether other runners may believe that this runner offers a preset."""
         presets = self._record().presets if self._serves else {}
         return presets is None or preset in presets
 
@@ -192,7 +192,7 @@ class Announcer:
         self._serves, self._bus.piggyback = False, None
 
     def _make(self) -> _StoredRecord:
-        """Store the current record, and the one for a full disk."""
+        """Store the current record, and the spare record for a full disk."""
         writer, record = Writer(self._bus.git), self._record()
         made = self._add(writer, record)
         spare = self._add(writer, record.model_copy(update={"reason": _NO_ROOM}))

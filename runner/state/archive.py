@@ -132,7 +132,7 @@ def _listed(archive: Path) -> dict[str, str]:
 
 
 def _branch(ref: str) -> str:
-    """Return what must be a valid branch name for git; empty if the reference is not one of ours."""
+    """Return the branch of a reference, which git must accept as a name; empty if the reference is not one of ours."""
     prefix = next((prefix for prefix in (HEADS, AGAIN, APART) if ref.startswith(prefix)), ref)
     name = ref.removeprefix(prefix)
     return name.partition("/")[2] if prefix == APART else name

@@ -31,7 +31,7 @@ _AT_ONCE = 16
 
 @dataclass
 class _Forwarded:
-    """A request on a session's branch: that branch, the request's commit (empty: none can be), its cancellation."""
+    """A request on a session's branch: the branch, the request's commit (empty if invalid), and a cancellation."""
 
     session: str
     request: str

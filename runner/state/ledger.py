@@ -60,7 +60,7 @@ _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """What the ledger knows about a branch: its request, its state, and the answer that was pushed."""
+    """The ledger's entry for a branch: its request, its state, and the pushed answer."""
 
     request: str
     state: str

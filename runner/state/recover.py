@@ -62,7 +62,7 @@ def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], 
 
 
 def _find_pending(ledger: Ledger, store: Git, tell: Callable[[str], None]) -> None:
-    """Find recorded answers that were not pushed. Each goes on top of the commit that it shares with its branch."""
+    """Find recorded answers that were not pushed. Each goes on top of the newest commit shared with its branch."""
     for ref in store.refs(KEPT):
         answer = ref.removeprefix(KEPT)
         try:

@@ -86,7 +86,7 @@ def must_warn(state_folder: Path, *, signs: bool) -> bool:
 
 
 def record_key(state_folder: Path, key: PublicKey) -> tuple[PublicKey, ...]:
-    """Put a key on top of ``runner.pub``, and return all keys in it. A file that cannot be read is moved aside."""
+    """Put a key on top of ``runner.pub``, and return all keys in the file. An unreadable file is moved aside."""
     path = state_folder / PUBLIC
     earlier = _listed(path)
     if earlier is None and path.exists():
@@ -146,7 +146,7 @@ def public_half(signer: "Signer") -> PublicKey:
 
 
 def public_key(state_folder: Path) -> PublicKey:
-    """Return the private key's public half, as its file may be gone or another's. Without a key it is a UsageError."""
+    """Return the private key's public half, since its file may be missing or wrong; UsageError without a key."""
     signer = load_signer(state_folder)
     if signer is None:
         raise UsageError(f"there is no key in {state_folder}", fix="Make one: kakeya-runner keygen")
@@ -154,7 +154,7 @@ def public_key(state_folder: Path) -> PublicKey:
 
 
 def public_keys(state_folder: Path) -> tuple[PublicKey, ...]:
-    """Return all keys that may have signed: the current one first. Without a current key it is a UsageError."""
+    """Return all keys that may have signed, the current key first; UsageError without a current key."""
     current = public_key(state_folder)
     return (current, *(key for key in _listed(state_folder / PUBLIC) or () if key != current))
 

@@ -25,7 +25,7 @@ class AnswerNotes:
         self._retry = Retry()
 
     def push_if_due(self) -> None:
-        """Push what waits. If that fails, it is retried less and less often."""
+        """Push the waiting notes. If that fails, retry less and less often."""
         context = self._context
         if not context.to_note or not context.bus.budget.has_spare() or not self._retry.is_due:
             return

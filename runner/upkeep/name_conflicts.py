@@ -36,7 +36,7 @@ class NameConflicts:
 
 
 def find_conflicts(bus: Bus) -> NameConflicts:
-    """Return the branches that block requests. If the bus cannot be reached, it is an InfrastructureError."""
+    """Return the branches that block requests; InfrastructureError if the bus cannot be reached."""
     # The folders of the patterns, such as `claude` for `claude/mac-bridge-*`.
     needed = {folder for pattern in bus.patterns for folder in branch_names.folders(pattern)}
     folded = {name.casefold() for name in needed}

@@ -32,7 +32,7 @@ BATCH_SIZE = 1000
 
 @dataclass(frozen=True)
 class Swept:
-    """What one run did, or would do, as ``--json`` prints it."""
+    """The result of one run, or what it would do, as ``--json`` prints it."""
 
     answered: int
     unanswered: int

@@ -25,7 +25,7 @@ ROOM = {"count": 20_000, "packs": 200, "kib": 512 << 10}
 
 
 class StoreTidier:
-    """Tidies the store once it is more than twice as large as it was after the last time."""
+    """Tidies the store if it is more than twice as large as after the last tidying."""
 
     def __init__(self, git: Git, ledger: Ledger) -> None:
         self._git = git

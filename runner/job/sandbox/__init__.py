@@ -53,7 +53,7 @@ class Sandbox:
         )
 
     def variables(self, given: Mapping[str, str], space: Workspace, preset: Preset) -> dict[str, str]:
-        """Return the variables that a job gets for those that the host gives it.
+        """Return a job's variables, given the host's variables for it.
 
         In a sandbox, they name a cache of the job's own instead of the host's cache of the Hugging Face hub.
         """
@@ -71,7 +71,7 @@ class Sandbox:
         return {} if self.kind == "off" else {name: path for name, path in paths.items() if _is_private(path)}
 
     def repositories(self, preset: Preset | None) -> dict[str, Path] | None:
-        """Return what a preset's jobs see of the hub's cache, by folder name; None if they are given no cache."""
+        """Return the repositories of the hub's cache that a preset's jobs see, by folder name; None without a cache."""
         caches = {name: str(path) for name, path in self._paths_of(preset).items() if name in hub.CACHES}
         return hub.repositories(caches, hub.ids(self.settings, preset)) if caches else None
 

@@ -49,7 +49,7 @@ class Needed:
 
 
 def needed_by(interpreter: Path) -> Needed:
-    """Return the paths that an interpreter needs. They are empty if it does not answer."""
+    """Return the paths that an interpreter needs; empty if the interpreter does not answer."""
     argv = (str(interpreter), "-I", "-c", _ASK)
     try:
         answer = json.loads(run(*argv, env={"LC_ALL": "C.UTF-8"}, timeout=_ASK_S).stdout)
@@ -95,7 +95,7 @@ def layers(readable: Iterable[Path], hidden: Iterable[Path], system: Iterable[st
 
 
 def both_ways(paths: Iterable[Path]) -> list[Path]:
-    """Return absolute paths as they are written, and with their links resolved."""
+    """Return absolute paths in their given form, and with all links resolved."""
     return [way for path in paths if path.is_absolute() for way in (path, path.resolve())]
 
 

@@ -56,7 +56,7 @@ def _is_public(path: Path) -> bool:
 def hidden_below(
     folders: Iterable[Path], *, named: Collection[Path] = (), installed: Collection[Path] = ()
 ) -> Iterator[Path]:
-    """Yield what a job may not see below the folders that it is shown, as it is now. Links are not followed.
+    """Yield the paths below shown folders that a job may not see now. Links are not followed.
 
     They are private files, sockets and named pipes (processes of the host may listen on them), and repositories of a
     Hugging Face cache that are not ``named``. In ``installed`` folders, packages are not searched.
@@ -92,7 +92,7 @@ def hidden_below(
 
 
 def _ends_of(link: Path) -> Iterator[Path]:
-    """Yield what a link leads to, because no mount can cover the link: by one step, and with all links resolved.
+    """Yield a link's target after one step, and with all links resolved: no mount can cover the link itself.
 
     These differ if a folder on the way is a link itself, which is shown under both names.
     """

@@ -148,7 +148,7 @@ class Comparison:
 
 
 class _Output:
-    """Passes one run's output on to the step's log, and keeps its end."""
+    """Passes the output of one run on to the step's log, and keeps the end of the output."""
 
     def __init__(self, log: LogSink, title: str) -> None:
         self._log = log
@@ -188,7 +188,7 @@ def _row(slot: Slot, value: float) -> Row:
 
 
 def _added(whole: Ended | None, ended: Ended) -> Ended:
-    """Return all runs of a step as one: it ended as the last of them did."""
+    """Return all runs of a step as one run, which ended as the last of them did."""
     if whole is None:
         return ended
     peaks = {name: max(ended.peaks.get(name, 0), peak) for name, peak in whole.peaks.items()}

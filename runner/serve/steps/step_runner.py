@@ -46,7 +46,7 @@ class StepRunner:
         self._env: dict[str, str] = {}
 
     def set_up_home(self) -> None:
-        """Make the job's environment and what it names in the job's home. Call it once for each home."""
+        """Create the job's environment, and the folders that it names in the job's home. Call this once per home."""
         self._env = self._environment()
 
     def run(self) -> None:
@@ -87,7 +87,7 @@ class StepRunner:
     def run_step(
         self, i: int, argv: list[str], sink: Sink, quiet_s: float = 0.0
     ) -> tuple[Ended, RunStopped | None]:
-        """Run one step once. Returns how it ended, and why it was stopped from outside, if it was.
+        """Run one step once. Returns how the step ended, and why it was stopped from outside, if it was.
 
         In its first ``quiet_s`` seconds, the runner does nothing else.
 
