@@ -1,1 +1,1 @@
-"""The client of a git-bus bridge, and the formats, evidence gate and bus that ``engine`` and ``runner`` stand on."""
+"""The client of a git-bus bridge, and the formats, evidence gate and bus that ``engine`` and ``runner`` use."""

@@ -432,7 +432,7 @@ class Client:
         return report, read_answer(self.git, request_branch, report)
 
     def comparison(self, branch: str) -> "Compared | None":
-        """Return what a comparison of two trees amounts to; None if the runner compared nothing.
+        """Return the conclusion of a comparison of two trees; None if the runner compared nothing.
 
         Raises:
             VerificationError: the answer does not hold.

@@ -28,7 +28,7 @@ Scalar = bool | int | float | str
 
 
 class Request(BaseModel):
-    """What a requester asks for. Frozen; unknown fields are refused.
+    """The manifest of a request. Frozen; unknown fields are refused.
 
     The fields that schema version 1 lacks are None in a version-1 request.
     """

@@ -164,8 +164,8 @@ class StateFile(WireFile):
     at: Annotated[str, Field(max_length=64)]
     step: Counter | None = None
     detail: Annotated[Sentence, Field(max_length=1000)] = ""
-    # Number of output bytes that were not streamed between the previous piece of log and the one in this commit.
-    # None: written by a runner that did not count them.
+    # Number of output bytes between the previous piece of log and this commit's piece that were not streamed.
+    # None: the runner did not count them.
     left_out: Annotated[int, Field(ge=0, le=1 << 53)] | None = None
     # The labels of the runner. None: written by a runner that did not say.
     labels: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=32)] | None = None
@@ -289,7 +289,7 @@ class Result(WireFile):
 
     @property
     def shown_state(self) -> State:
-        """The state as it is shown: reports that only lack something are not rejected ones."""
+        """The state as programs show it: incomplete reports are not rejected reports."""
         return shown_state(self.state, self.gate)
 
 

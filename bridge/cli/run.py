@@ -34,7 +34,7 @@ class _Limit(Duration):
     """An optional time span after an option, so that the next word may belong to something else."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Parse the time span; if the word is none, say what was probably meant."""
+        """Parse the time span; if the word is not a time span, name the command that was probably meant."""
         if value == _NO_LIMIT:
             return timedelta.max
         try:

@@ -49,7 +49,7 @@ def current_door() -> Door:
 
 
 def for_terminal() -> dict[str, str]:
-    """Return the environment for a library that prints, without sizes of the terminal that are none."""
+    """Return the environment for a library that prints, without invalid sizes of the terminal."""
     sizes = {name: value for name in ("COLUMNS", "LINES") if (value := os.environ.get(name)) is not None}
     wrong = {name for name, value in sizes.items() if not re.fullmatch("[1-9][0-9]{0,3}", value, re.ASCII)}
     return {name: value for name, value in os.environ.items() if name not in wrong}

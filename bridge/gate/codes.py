@@ -126,8 +126,8 @@ CODES = {
         ),
         # Form
         Code(
-            "WRONG_MODEL", "REJECTED", "another model was measured than the one that was asked for",
-            "name the model that is meant in --model, or in the host's settings",
+            "WRONG_MODEL", "REJECTED", "the measured model is not the requested one",
+            "name the intended model with --model, or in the host's settings",
         ),
         Code(
             "DANGLING_NAME", "REJECTED", "a name is used that the report does not describe exactly once",
@@ -172,8 +172,8 @@ CODES = {
         ),
         # Times
         Code(
-            "TIMES_CONTRADICT", "REJECTED", "the times of the rows cannot all be of one run",
-            "write what the clock said, for every run, in the order in which they ran",
+            "TIMES_CONTRADICT", "REJECTED", "the times of the rows contradict each other",
+            "write the measured times of every run, in the order in which they ran",
         ),
         Code(
             "TIME_HIDDEN", "REJECTED", "time that is neither prefill nor decoding makes decoding look faster",
@@ -199,7 +199,7 @@ CODES = {
         ),
         Code(
             "BASELINE_PATCHED", "REJECTED", "the baseline ran in a changed library",
-            "install mlx-lm anew, and run the baseline on it as it is",
+            "reinstall mlx-lm, and run the baseline on it unchanged",
         ),
         Code(
             "BASELINE_UNSTEADY", "INCOMPLETE", "plain greedy decoding is not deterministic here",
@@ -210,7 +210,7 @@ CODES = {
             "add an arm verify1, with one forward pass a token",
         ),
         Code(
-            "SLOW_BASELINE", "NOTE", "a slow baseline flatters every speed-up over it",
+            "SLOW_BASELINE", "NOTE", "a slow baseline makes every speed-up look larger",
             "read plain_speedup, which is over the faster plain loop; find out what slows the baseline",
         ),
         Code("SELF_COMPARISON", "REJECTED", "an arm is compared with itself: the ratio is noise", "compare others"),
@@ -247,7 +247,7 @@ CODES = {
             "ask for an answer that only the prompt holds",
         ),
         Code(
-            "CONTROL_FAILS", "REJECTED", "the tests do not tell right from wrong",
+            "CONTROL_FAILS", "REJECTED", "the tests do not distinguish right from wrong solutions",
             "find out what the sandbox or its limits do to the tests",
         ),
         Code(
@@ -261,14 +261,14 @@ CODES = {
         ),
         Code("EVICTED_MISSING", "INCOMPLETE", "nothing shows that restoring is needed", "add an arm evicted"),
         Code(
-            "POISON_SURVIVES", "REJECTED", "the model answers as well with noise there",
+            "POISON_SURVIVES", "REJECTED", "recall survives although noise replaced the keys and values",
             "find out what the attention reads",
         ),
         Code(
-            "EVICTED_SURVIVES", "REJECTED", "the model answers as well without it, so the test proves nothing",
-            "use longer prompts, or a model that cannot recall without it",
+            "EVICTED_SURVIVES", "REJECTED", "recall survives without the evicted positions, so the test proves nothing",
+            "use longer prompts, or a model that cannot recall without them",
         ),
-        Code("IDENTITY_BROKEN", "REJECTED", "putting back what was there changes the output", "fix the injection"),
+        Code("IDENTITY_BROKEN", "REJECTED", "putting the exact values back changes the output", "fix the injection"),
         Code(
             "LIVENESS_MISSING", "INCOMPLETE", "no counter shows that the arm did what its name says",
             "count rounds, drafts and injected positions in every row",
@@ -280,7 +280,7 @@ CODES = {
             "count the arrays of the cache after the last token, in every row",
         ),
         Code(
-            "MEMORY_MISMATCH", "REJECTED", "the bytes are not those of the arrays, or unlike caches are compared",
+            "MEMORY_MISMATCH", "REJECTED", "the bytes are not the sum of the arrays', or unlike caches are compared",
             "list every array of every layer with its shape and type",
         ),
         Code(

@@ -30,7 +30,7 @@ Fault = tuple[str, str]
 def judge_own(
     kind: OwnKind, report: Mapping[str, Any], digest: str, run: RunBinding, deadline: Deadline
 ) -> Iterator[Fault]:
-    """Yield what is wrong with a report; if nothing is, which checks there were.
+    """Yield the faults of a report; without faults, a note that names the applied checks.
 
     Raises:
         TooLongError: the deadline has passed.

@@ -1,4 +1,4 @@
-"""What a comparison of two trees amounts to: for a line of text, for programs, and against a limit."""
+"""The conclusion of a comparison of two trees: for a line of text, for programs, and against a limit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -86,7 +86,7 @@ class Report(ReportModel):
     schema_version: Literal[3]
     created_at: Time
     seconds: Measure
-    # Absent without a runner, and in older reports.
+    # The run in which the report was written; absent without a runner, and in older reports.
     run: Run | None = None
     claims: Annotated[list[Claim], Field(max_length=200, default_factory=list)]
 

@@ -43,7 +43,7 @@ class Code(ReportModel):
 
 
 class Identity(ReportModel):
-    """Which machine measured, in what state, with which libraries."""
+    """The machine that measured, with its state and its libraries."""
 
     host: Text
     os: Text
@@ -79,7 +79,7 @@ class Model(ReportModel):
 
 
 class Workload(ReportModel):
-    """What a group of prompts asks for, and the text that all of them share."""
+    """A group of prompts: its task, and the text that all prompts share."""
 
     task: Literal["code", "maths", "chat", "prose", "recall"]
     source: Text

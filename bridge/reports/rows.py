@@ -127,7 +127,7 @@ class RoundTimes(ReportModel):
 
 
 class Profile(ReportModel):
-    """Shares of the decoding time, from a run that tells drafting and verifying apart."""
+    """Shares of the decoding time, from a run that measures drafting and verifying separately."""
 
     draft_share: Number
     verify_share: Number
@@ -160,7 +160,7 @@ class Decode(ReportModel):
     # time.
     profile: Profile | None = None
     divergence: Divergence | None = None
-    # Only reports of restored prompts have a prediction, and older ones of these have none.
+    # Only reports of restored prompts have predictions; older reports lack them.
     prediction: Prediction | None = None
     memory: Memory | None = None
     # Counters of the run. `injected_positions`: over all layers, the number of cached positions that

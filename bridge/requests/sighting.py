@@ -24,7 +24,7 @@ _SKEW_S = 25 * 3600.0
 
 
 class Availability(StrEnum):
-    """What is known about a runner now, as the word that people read."""
+    """The current knowledge about a runner, as the word that people read."""
 
     STOPPED = "stopped"
     GONE = "not seen"

@@ -45,7 +45,7 @@ class Status:
     # Whether a runner has answered the request. A request that was cancelled before a runner took it ends
     # without an answer.
     answered: bool = False
-    # What the answer amounts to; None if it was not verified for this status.
+    # The conclusion about the answer; None if it was not verified for this status.
     conclusion: Conclusion | None = None
     # What an unanswered request waits for: "approval", "runner" (to claim it) or "job" (its end).
     waits_for: str | None = None

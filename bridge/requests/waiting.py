@@ -153,7 +153,7 @@ def explain_wait(
 
 
 def _without_records(request: WaitingRequest, runners: Sequence[RunnerSighting], now: float) -> Reason | None:
-    """Return why a request waits if that does not depend on what the runners' records say."""
+    """Return why a request waits if the reason does not depend on the runners' records."""
     if request.cancelled:
         by = "a runner confirms it, or does so once one serves this bus"
         return Reason(Code.CANCELLED, f"the requester cancelled it; {by}")

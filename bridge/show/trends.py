@@ -26,7 +26,7 @@ class Value:
     value: float
     branch: str
     at: str
-    # What the answer amounts to, with who vouches for it.
+    # The conclusion about the answer, and who vouches for it.
     conclusion: Conclusion
     counts: bool
     low: float | None = None

@@ -37,7 +37,7 @@ def read_regular(path: Path, most: int) -> bytes | None:
 
 
 def stamp(path: Path) -> tuple[int, ...] | None:
-    """Return a key that changes if a file, or a folder's list of files, is changed or replaced; None if there is none.
+    """Return a key that changes with a file or a folder's list of files; None if the path does not exist.
 
     The key consists of device, inode, size in bytes, and change time in nanoseconds.
     """

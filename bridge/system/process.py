@@ -294,7 +294,7 @@ class Child:
             raise self._failed()
 
     def _overrun(self, reason: str) -> ProcessError:
-        """End the program, which must not go on whatever the caller does with the error."""
+        """End the program, whatever the caller does with the error."""
         self.end()
         return self._error(self.argv, None, message=f"{self.argv[0]} {reason}")
 

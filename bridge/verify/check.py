@@ -59,7 +59,7 @@ class Report:
 
     @property
     def conclusion(self) -> Conclusion:
-        """What the answer amounts to."""
+        """The conclusion about the answer."""
         return conclude(self.result, self.checks)
 
     @property

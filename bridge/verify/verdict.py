@@ -25,7 +25,7 @@ MEANINGS = {
 
 
 class Trust(StrEnum):
-    """What a reader knows of who wrote an answer."""
+    """A reader's knowledge of who wrote an answer."""
 
     SIGNED = "signed"  # a pinned key signed exactly this answer
     UNPINNED = "unpinned"  # it is signed, and no key is pinned here

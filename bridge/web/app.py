@@ -80,7 +80,7 @@ class Site:
         return self._page(request, (snapshot.version, self._figures.version), make)
 
     def presets(self, request: Request) -> Response:
-        """What can be asked for."""
+        """The page with the presets that can be requested."""
         snapshot = self._watch.snapshot
         version = snapshot.version, self._figures.alarms
         return self._page(request, version, lambda: self._pages.presets(snapshot))

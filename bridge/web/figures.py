@@ -120,7 +120,7 @@ class Figures:
         return True
 
     def run(self, stop: threading.Event) -> None:
-        """Read until told to stop."""
+        """Read answers until ``stop`` is set."""
         while not stop.is_set():
             if not self.step():
                 stop.wait(_PAUSE_S)

@@ -130,7 +130,7 @@ class Pages:
         )  # fmt: skip
 
     def presets(self, snapshot: Snapshot) -> str:
-        """Return the page of what can be asked for."""
+        """Return the page with the presets that can be requested."""
         known = snapshot.presets
         offers = {name: runners_of(known, name) for name in known}
         return self._render("presets.html", snapshot, title="Presets", known=known, offers=offers)

@@ -99,7 +99,7 @@ class Watch:
         )
 
     def run(self, stop: threading.Event, poll_s: float) -> None:
-        """Poll until told to stop. After a slow poll, pause for as long as the poll took."""
+        """Poll until ``stop`` is set. After a slow poll, pause for as long as the poll took."""
         while True:
             began = time.monotonic()
             self.refresh()
@@ -220,7 +220,7 @@ def _same(before: Row | None, now: Row) -> bool:
 
 
 def _contents(git: Git, branches: Mapping[str, RequestBranch]) -> dict[str, tuple[str, str]]:
-    """Return requester and parameters of each request, unchecked; empty what cannot be read."""
+    """Return requester and parameters of each request, unchecked; empty texts if they cannot be read."""
     names = [f"{branch.request}:{wire.REQUEST}" for branch in branches.values()]
     manifests = objects.read_many(git, names, max_bytes=_MOST_BYTES)
     return {name: _requester_and_params(each) for name, each in zip(branches, manifests, strict=True)}

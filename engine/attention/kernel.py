@@ -98,7 +98,7 @@ def _launcher(language: str, shape: Shape) -> Launch:
 
 
 def _shape(keys: PackedView, values: PackedView) -> Shape | None:
-    """Return what to compile for; None unless both are Voronoi codes of the same width."""
+    """Return the constants to compile the kernel with; None unless both codecs are Voronoi codes of the same width."""
     widths = {x.codec.layout.bits if isinstance(x.codec, VoronoiCodec) else None for x in (keys, values)}
     bits = widths.pop()
     return None if widths or bits is None else Shape(keys.codec.dim, values.codec.dim, bits)

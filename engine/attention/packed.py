@@ -22,7 +22,7 @@ LOWEST = -1e30  # the score of masked tokens: finite, so that the difference of 
 
 
 class _QueryRows(NamedTuple):
-    """Query rows that are scored together, and what each of them may see."""
+    """Query rows that are scored together, and the tokens that each row may see."""
 
     queries: mx.array  # rotated and scaled, `[batch, key-value heads, rows of all their query heads, dim]`
     shape: tuple[int, int, int]  # batch, query heads and rows

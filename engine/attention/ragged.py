@@ -35,7 +35,7 @@ class Offsets:
 
 
 class RaggedCache:
-    """One layer's caches, one a sequence, and how many rows each of them brings.
+    """One layer's caches, one for each sequence, and the number of rows of each sequence.
 
     ``shared`` are the offsets of the layers before, which are used where they are the same.
     """

@@ -15,7 +15,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class CodecId:
-    """What is needed to read packed rows, and to append to them."""
+    """The facts that are needed to read packed rows, and to append to them."""
 
     spec: str  # the cache spec
     dims: tuple[int, ...]  # the head sizes of keys and values

@@ -79,7 +79,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _index(folder: Path) -> dict[str, str]:
-    """Return the file of each tensor by the folder's index; nothing if there is none, or none that can be read."""
+    """Return the file of each tensor, by the folder's index; nothing without a readable index."""
     try:
         entries = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].items()
         return {str(tensor): str(file) for tensor, file in entries}

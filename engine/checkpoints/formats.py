@@ -32,7 +32,7 @@ OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 
 
 def advice(folder: Path, otherwise: str) -> tuple[str, str]:
-    """Return what a folder without a model holds instead, as the end of a sentence, and what to do."""
+    """Return what a folder has in place of a model, as the end of a sentence, and what to do."""
     snapshot = next(iter(sorted(folder.glob("snapshots/*/config.json"))), None)
     if snapshot is not None:
         return "", f"give the folder {snapshot.parent}"

@@ -1,4 +1,4 @@
-"""``kakeya-engine generate``: text from a model, as it is decoded."""
+"""``kakeya-engine generate``: prints text from a model while it is decoded."""
 
 import json
 import sys

@@ -42,7 +42,7 @@ TABLE: tuple[tuple[Neutral, str], ...] = (
     ),
     ((None, True), "do_sample"),
     ((None, "instruct", "chat"), "mode"),
-    # Which tokens may come, and where the answer ends
+    # Fields about which tokens are allowed, and where the answer ends
     (
         OFF,
         """

@@ -67,7 +67,7 @@ class Bus(Fetcher):
         self._request_tips: dict[str, str] = {}
         self.budget = Budget(settings.budget, lambda: self.sightings.lag_s)
         self.piggyback: PiggybackRef | None = None
-        # Set by each failure of git: the store may be damaged.
+        # Whether git failed since the last check, so that the store may be damaged.
         self.is_suspect = False
         # The bus's message if the last push of a branch, or the last deletion, failed; otherwise empty.
         self.push_fault = self.deletion_fault = ""

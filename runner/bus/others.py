@@ -109,6 +109,6 @@ class OtherRunners:
 
     @cached_property
     def _remote(self) -> Remote:
-        # What an earlier process fetched is outdated: records are replaced every few minutes.
+        # Remove the records that an earlier process fetched: records are replaced every few minutes.
         shutil.rmtree(self._folder, ignore_errors=True)
         return Remote(open_store(self._settings, self._folder, token_of(self._settings)), self._settings.url)

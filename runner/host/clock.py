@@ -11,7 +11,7 @@ from collections.abc import Callable
 from bridge.bus import times
 
 _DOUBT_S = 900.0
-# Shortest interval between searches of the bus for a recent time.
+# The clock's time is compared with times on the bus at most once in this many seconds.
 CONFIRM_S = 5.0
 
 Witness = Callable[[], list[float]]

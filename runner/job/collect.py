@@ -75,7 +75,7 @@ def collect(
 
 
 def _most(preset: Preset, name: str) -> int:
-    """Return how large a report may be. What the gate judges is parsed here and by each reader."""
+    """Return the maximum size of a report, which is smaller if the gate judges it: each reader parses such a report."""
     most = preset.limits.report_mb << 20
     if not preset.gated or not name.endswith(".json"):
         return most

@@ -22,7 +22,7 @@ _LOAD, _EQUAL, _ATLEAST, _ABOVE, _MASK, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x45, 
 _NR, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24
 _X32 = 0x40000000
 
-# By machine name: the architecture's id, and the column of its numbers in the list.
+# For each machine name: the architecture's id, and the column of its numbers in the list.
 _MACHINES = {"x86_64": (0xC000003E, 1), "aarch64": (0xC00000B7, 2), "riscv64": (0xC00000F3, 2)}
 
 _CLONE_NEWUSER = 0x10000000

@@ -120,7 +120,7 @@ def _fetch(same: Sequence[Pointer], server: "LfsServer", draft: Path, attend: Ca
             digest.update(chunk)
             file.write(chunk)
     if size != wanted.size or digest.hexdigest() != wanted.oid:
-        raise Missing("what came does not have the size and the SHA-256 that the pointer says")
+        raise Missing("the download does not have the size and the SHA-256 of the pointer")
 
 
 def _put(same: Sequence[Pointer], root: Path, draft: Path) -> None:

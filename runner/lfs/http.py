@@ -160,7 +160,7 @@ class LfsServer:
     ) -> requests.Response:
         """Send a request and return the answer once its headers have come. A thread bounds that: no timeout does."""
         if not WAITING.acquire(blocking=False):
-            raise Missing("too many servers are being waited for")
+            raise Missing("too many requests wait for slow servers")
         verify = environment.authorities() or True
         came: Future[requests.Response] = Future()
 

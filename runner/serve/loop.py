@@ -44,7 +44,8 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
     )
     context.operator.orders.begin()
     context.announcer.begin()
-    # Announce before the first request, so that other runners leave alone what only this one can run.
+    # Announce this runner before its first request, so that others do not refuse requests that only it can
+    # run.
     context.announcer.announce_if_due()
     try:
         return _serve(context, limit)

@@ -73,7 +73,7 @@ class Poller:
         for request in new:
             crashes = self._died.get(request.branch.tip, 0)
             if crashes >= limits.CRASHES:
-                self._tracker.skip(request, f"this runner crashed {crashes} times over it")
+                self._tracker.skip(request, f"this runner crashed {crashes} times on it")
             elif crashes:
                 self._read_counted([request])
         for request in new:

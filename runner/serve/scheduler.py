@@ -112,7 +112,7 @@ class Scheduler:
                 is_done = self._process(request, runs=runs)
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
                 if isinstance(error, InfrastructureError) and error.code == "unreachable":
-                    # Perhaps only this branch fails: others have their turn in the next poll.
+                    # Perhaps only this branch fails, so others have their turn in the next poll.
                     request.retry.failed()
                     self._context.operator.tell(f"{name}: {error.message}; trying again")
                     return None

@@ -48,8 +48,8 @@ FROM branches WHERE published IS NOT NULL ORDER BY rowid
 _KEEP_TURNS_S = 86_400.0
 _FORGET_S = 3600.0
 
-# The kinds of answers on the bus: this runner gave it after a job, or without running anything; or somebody else did,
-# which may be another runner or a forger.
+# The kinds of answers on the bus: given by this runner after a job, given by it without running anything, or
+# given by somebody else (another runner or a forger).
 RAN, NOT_RUN, FOREIGN = "ran", "not_run", "foreign"
 
 # The state of a request whose branch is gone or was taken by another runner, so nothing of this one is on the bus.

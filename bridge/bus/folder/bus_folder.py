@@ -118,7 +118,7 @@ def _newest(*copies: FolderCopy | None) -> FolderCopy | None:
 
 
 def _is_older(seen: FolderCopy | None, known: FolderCopy) -> bool:
-    """Return whether a reading is older than what was known a moment ago."""
+    """Return whether a reading is older than a reading of a moment ago."""
     if not 0 <= time.time() - known.seen_at < GRACE_S:
         return False
     if seen is None:
@@ -128,7 +128,7 @@ def _is_older(seen: FolderCopy | None, known: FolderCopy) -> bool:
 
 
 def _tracked(git: Git, name: str) -> FolderCopy | None:
-    """Return the folder as of git's last fetch or push of the default branch, if git knows which one that is."""
+    """Return the folder as of git's last fetch or push of the default branch, if git knows that branch."""
     prefix = f"refs/remotes/{name}/"
     ref = git.maybe("symbolic-ref", "--quiet", f"{prefix}HEAD") or ""
     commit = objects.resolve(git, ref) if ref.startswith(prefix) else None

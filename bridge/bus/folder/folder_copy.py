@@ -1,4 +1,4 @@
-"""Keeps what a clone last saw of ``.kakeya/`` on a bus, as a file in the clone, for when the remote does not answer."""
+"""Stores a clone's last copy of a bus's ``.kakeya/`` in the clone, for times when the remote does not answer."""
 
 import hashlib
 from collections.abc import Mapping

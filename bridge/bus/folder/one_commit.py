@@ -56,7 +56,7 @@ def fetched(git: Git, remote: str, commit: str) -> Iterator[Git]:
 
 
 def fetch_blobs(store: Git, remote: str, blobs: Sequence[str]) -> None:
-    """Fetch files of the commit that did not come with it, all at once."""
+    """Fetch the commit's missing files, all at once."""
     if blobs:
         # A server without filters has already sent the file contents, and may refuse this request for them.
         with suppress(GitError):

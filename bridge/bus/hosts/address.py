@@ -20,7 +20,7 @@ _HOST = re.compile(r"\[[^\]]*\]|[^:\[\]]*")
 _NAME = re.compile(r"(?:\w|%[0-9A-Fa-f]{2})(?:[\w.-]|%[0-9A-Fa-f]{2})*")
 _ZONE = re.compile(r"[A-Za-z0-9._~-]+")
 _MOST_PORT = 65_535
-# What RFC 3986 calls unreserved: encoded or not, these mean the same.
+# The characters that RFC 3986 calls unreserved: they mean the same encoded and unencoded.
 _UNRESERVED = re.compile(r"%(?:2[DdEe]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff]|7[Ee])")
 
 _PORTS = {"https": "443", "http": "80", "ssh": "22", "git": "9418"}
@@ -50,7 +50,7 @@ class Address:
     password: str = ""
     # Without brackets.
     host: str = ""
-    # What follows the host's colon, which need not be a number.
+    # The text after the host's colon, which need not be a number.
     port: str = ""
     # Git compares schemes by case.
     is_lower: bool = True

@@ -1,4 +1,4 @@
-"""What helps against a cause for which a push or a fetch failed, checked against git's settings and variables."""
+"""Advice for each cause of a failed push or fetch, which takes git's settings and variables into account."""
 
 import shlex
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The one table of causes for which a push or a fetch fails: the words that name each, and what helps.
+"""The only table of causes of failed pushes and fetches: the messages that show each cause, and what helps.
 
 Advice belongs to a recognized cause, and is checked against the surroundings first. Without a cause, the host's own
 sentence stands alone.
@@ -59,14 +59,14 @@ _CAUSES = (
         r"cannot push commits for|committer'?s? e-?mail|author'?s? e-?mail|commit author|expected committer"
         r"|invalid (?:committer|author)|GH007|private email|e-?mail address .{1,200} (?:is not registered"
         r"|not verified)",
-        "the host does not take the commits' e-mail address",
+        "the host refuses the commits' e-mail address",
         advice.exempt,
         is_refusal=True,
     ),
     Cause(
         "host_rule",
         r"commit message|Change-Id|Signed-off-by|issue key",
-        "the host wants other commit messages",
+        "the host requires another form of commit messages",
         advice.exempt,
         is_refusal=True,
     ),
@@ -74,7 +74,7 @@ _CAUSES = (
         "host_rule",
         r"\bsecrets?\b|PUSH PROTECTION|TF402\w+ .{0,200}credential",
         "the host found a secret in the commits",
-        advice.constant("Remove it from the commits that the request brings, and make it invalid."),
+        advice.constant("Remove it from the commits of the request, and revoke it."),
         is_refusal=True,
     ),
     Cause(
@@ -166,14 +166,14 @@ _CAUSES = (
     Cause(
         "unreachable",
         r"^fatal: unable to access .*(?:certificate|SSL[ :]|schannel|TLS)|server certificate verification",
-        "cannot tell whether the server of {name} is the right one",
+        "cannot verify the certificate of {name}'s server",
         advice.certificate,
     ),
     Cause("unreachable", r"returned error: 30[12378]\b", "{name} redirects to another address", advice.moved),
     Cause(
         "unreachable",
         r"407|proxy CONNECT|resolve proxy|from proxy",
-        "the proxy before {name} refuses",
+        "the proxy in front of {name} refuses",
         advice.proxy,
     ),
     Cause(
@@ -182,7 +182,9 @@ _CAUSES = (
         "{name} gets too many requests",
         _LATER,
     ),
-    Cause("remote_failed", r"returned error: 5\d\d", "the server of {name} is in trouble", _LATER),
+    Cause(
+        "remote_failed", r"returned error: 5\d\d", "the server of {name} reports an internal error", _LATER
+    ),
     Cause(
         "unreachable",
         r"dubious ownership|safe\.directory",
@@ -198,7 +200,7 @@ _CAUSES = (
     Cause(
         "unreachable",
         r"Host key verification failed|HOST IDENTIFICATION HAS CHANGED",
-        "SSH does not know the host key of {name}, or another one",
+        "SSH does not know the host key of {name}, or knows a different one",
         advice.constant(
             "Compare the key with the one that the host publishes; then enter it in known_hosts with: ssh-keyscan HOST"
         ),
@@ -218,10 +220,10 @@ _CAUSES = (
     Cause(
         "unreachable",
         r"unable to find remote helper|is not a git command",
-        "git here has no way to reach {name}",
+        "this git does not support the scheme of {name}'s address",
         advice.constant(
-            "Check the scheme of the address. For HTTP, git needs its part for curl, which is a package of"
-            " its own on some systems."
+            "Check the scheme of the address. For HTTP, git needs its curl helper, which some systems ship"
+            " as a separate package."
         ),
     ),
     Cause(

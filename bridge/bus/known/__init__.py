@@ -1,1 +1,1 @@
-"""What a clone knows about the commits of a bus: the newest ones, and those that it cannot take."""
+"""A clone's knowledge about the commits of a bus: the newest ones, and commits that it cannot fetch."""

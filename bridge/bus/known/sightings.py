@@ -280,14 +280,14 @@ def _learn(known: _Known, primary: str | None, reading: str | None) -> None:
 
 
 class OwnWrites:
-    """What commands of a clone wrote to a remote a moment ago, as a file in the clone."""
+    """A file in the clone with the references that its commands have just written to a remote."""
 
     def __init__(self, git: Git, url: str) -> None:
         self._where = hashlib.sha256(url.encode()).hexdigest()[:16]
         self._file = NoteFile(git, _FILE, _LINE, _MOST_LINES)
 
     def load(self, sightings: Sightings) -> None:
-        """Record in ``sightings`` what earlier commands wrote."""
+        """Record the references that earlier commands wrote in ``sightings``."""
         for age_s, (oid, kind, *_, where, branch) in self._recent():
             if where == self._where:
                 if kind == "at":

@@ -76,7 +76,7 @@ def _flat(models: Models) -> Iterator[Any]:
 
 
 def _members(models: Models, part: object) -> Iterator[Any]:
-    """Yield what may stand at a name or a position."""
+    """Yield the types that may stand at a name or a position."""
     for model in _flat(models):
         if isinstance(model, type) and issubclass(model, BaseModel):
             for name, field in model.model_fields.items():

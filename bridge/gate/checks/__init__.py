@@ -1,4 +1,4 @@
-"""The checks, in files named after what they judge."""
+"""The gate's checks, in files named after their subjects."""
 
 from types import ModuleType
 

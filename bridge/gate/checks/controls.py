@@ -143,7 +143,7 @@ def injections_are_counted(index: ReportIndex) -> Iterator[str]:
 
 @check("INJECTION_NEVER_RAN", *NEEDLES)
 def injections_ran(index: ReportIndex) -> Iterator[str]:
-    """An arm that injects did so in each of its rows."""
+    """An injecting arm injected positions in each of its rows."""
     for arm in _injecting(index):
         idle = [row for row in index.rows_of(arm.name) if row.counters.get(_COUNTER) == 0]
         if idle:

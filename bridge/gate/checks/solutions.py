@@ -1,4 +1,4 @@
-"""Checks of solved problems: the tests tell right from wrong, and equal solutions have equal results."""
+"""Checks of solved problems: the tests distinguish right from wrong, and equal solutions have equal results."""
 
 from collections import defaultdict
 from collections.abc import Iterator

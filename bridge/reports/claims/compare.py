@@ -68,7 +68,7 @@ class Ratios(NamedTuple):
         return is_outside and self.candidate.gap > self.null.distance
 
     def change(self, better: str) -> str | None:
-        """Return what the candidate is, by which ratios are better (lower or higher); None within the noise."""
+        """Return whether the candidate is better or worse; None within noise. ``better``: which ratios are better."""
         if not self.is_change:
             return None
         return IMPROVEMENT if (self.candidate.value < 1) == (better == "lower") else REGRESSION

@@ -56,7 +56,7 @@ class OwnClaim(_Part):
     pointer: Pointer
     unit: Unit
     better: Literal["higher", "lower"]
-    # Without samples, the value is shown as the run wrote it.
+    # A pointer to the samples. Without samples, the value is shown as the run wrote it.
     samples: Pointer | None = None
     min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     derive: Literal["median", "mean", "ratio"] = "median"

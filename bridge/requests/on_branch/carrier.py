@@ -69,7 +69,7 @@ def cancel_message(carried: CarriedCancel) -> str:
 
 
 def _message(subject: str, key: bytes, line: WireFile) -> str:
-    # On one line and in ASCII, so that nothing on the way changes it.
+    # Write one line of ASCII, so that no host or tool changes the text.
     text = json.dumps(line.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     # GitHub starts no workflow for a push whose head commit contains this.
     return f"{subject}\n\n[skip ci]\n\n{key.decode()}{text}\n"

@@ -1,4 +1,4 @@
-"""Benchmarks of decoding on a terminal: the tables of the report, and what follows from them in words."""
+"""Shows benchmarks of decoding on a terminal: the report's tables, and conclusions in words."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

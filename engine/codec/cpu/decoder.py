@@ -56,7 +56,7 @@ def _fields(flat: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def _block_steps(flat: np.ndarray, layout: Layout) -> np.ndarray:
-    """Return what points times UNIT are multiplied by, float32 ``[blocks, n]``."""
+    """Return the factors of points that were multiplied by UNIT, float32 ``[blocks, n]``."""
     scale = flat[0].astype(np.int32) | flat[1].view(np.int8).astype(np.int32) << 8
     beta = np.unpackbits(flat[2 : 2 + layout.beta_bytes], axis=0, count=layout.blocks, bitorder="little")
     steps = steps_of(np.clip(scale + BETA_GAP * beta, SCALE_MIN, SCALE_MAX + BETA_GAP))

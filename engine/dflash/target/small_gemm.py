@@ -45,7 +45,7 @@ class Matrix:
     def __init__(self, weight: mx.array, form: str) -> None:
         self.weight, self.asked = weight, form
         self.form = form if weight.size >= LEAST[form] else "plain"  # a small one gains nothing
-        # The tiles, and the last outputs, which do not fill one; None until a product needs them.
+        # The tiles, and the last outputs, which do not fill a tile; None until a product needs the tiles.
         self.tiles: tuple[mx.array, mx.array] | None = None
 
     def __call__(self, x: mx.array) -> mx.array:

@@ -30,7 +30,8 @@ from engine.tokens import Tokenizer
 
 OUR_LOOP = "engine.dflash.stream_generate"
 NATIVE, VERIFY1, INCREMENTAL = "native", "verify1", "incremental"
-# There are also ``torch``: the draft model with layers in torch; and ``rescaled``: with the other embedding factor.
+# Further drafters are ``torch`` (the draft model with layers in torch) and ``rescaled`` (with the other
+# embedding factor).
 DRAFTERS = ("dflash", "lookup", "adaptive")
 RESCALED = "rescaled"
 MODEL_ALONE = {"dflash", "torch", RESCALED}

@@ -72,7 +72,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     grammar = sys.stdin.buffer.read().decode()
-    # In a thread, because the server compiles in one: its stack can be smaller than the main thread's.
+    # Compile in a thread, as the server does: a thread's stack can be smaller than the main thread's.
     compiling = Thread(target=_compile, args=(grammar, int(sys.argv[1])))
     compiling.start()
     compiling.join()

@@ -16,7 +16,7 @@ _NAMES = (
 )  # fmt: skip
 _CONFIGURED = ("gcloud", "gh", "git", "hub", "op")
 _ANY_KIND = rf"{'|'.join(map(re.escape, _NAMES))}|\.env\.[^/]*"
-# What seatbelt compares with whole paths, in POSIX's notation.
+# The pattern that seatbelt compares with whole paths, in POSIX notation.
 PATTERN = rf"/(({_ANY_KIND})|\.config/({'|'.join(_CONFIGURED)}))(/|$)"
 _PRIVATE = re.compile(_ANY_KIND, re.IGNORECASE)
 # Files only: packages may have folders of these names.

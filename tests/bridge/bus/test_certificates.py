@@ -67,7 +67,7 @@ def test_row_99_no_server_that_cannot_prove_its_name_is_asked(serve, clone, git,
         lambda client: client.remote.fetch(BRANCH),
         lambda client: client.run("noop"),
     ):
-        with pytest.raises(InfrastructureError, match="cannot tell whether the server of origin") as failed:
+        with pytest.raises(InfrastructureError, match="cannot verify the certificate of origin") as failed:
             ask(Client(clone))
         assert "http.sslCAInfo" in failed.value.fix
         assert "canary" not in str(failed.value)

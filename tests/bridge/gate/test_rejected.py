@@ -248,7 +248,7 @@ CASES: Cases = {
         "2 prompts have the digest": ("spec", put("prompts", 1, "sha256", to=reports.digest(reports.TEXTS[0]))),
         "differ only in blanks": ("spec", same_text_twice),
     }),
-    "TIMES_CONTRADICT": ("what the clock said", {
+    "TIMES_CONTRADICT": ("the measured times", {
         "row 1 started before the row above": ("spec", every("rows", started_s=0.0)),
         "and the run 0.5 s": ("verify", put("seconds", to=0.5)),
         "and the comparison 0.5 s": ("compare", put("seconds", to=0.5)),
@@ -279,7 +279,7 @@ CASES: Cases = {
         "uses the loop engine.fast": ("native", arm("mlx-lm", loop="engine.fast")),
         "mlx-lm drafts": ("native", rows({"arm": "mlx-lm"}, commits=[4] * 10, drafted=[7] * 10, accepted=[3] * 10)),
     }),
-    "BASELINE_PATCHED": ("install mlx-lm anew", {
+    "BASELINE_PATCHED": ("reinstall mlx-lm", {
         "mlx-lm was changed: generate.py": ("spec", identity(modified=["generate.py"])),
         "raw ran with mx.matmul replaced": ("quant", arm("raw", patches=["mx.matmul"])),
     }),

@@ -403,7 +403,7 @@ class TestHttp:
         monkeypatch.setattr(http, "WAITING", threading.BoundedSemaphore(1))
         http.WAITING.acquire()
         left, _ = tree(Bus(url=server.url), a=pointer_to(CONTENT))
-        assert "too many servers" in left["a.bin"]
+        assert "too many requests wait" in left["a.bin"]
 
     def test_whoever_attends_may_end_it(self, server, tree):
         def attend() -> None:
