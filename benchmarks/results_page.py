@@ -125,13 +125,10 @@ def machine(identity: Row) -> str:
 def section(run: Kept, *, new: bool) -> str:
     """Return what an accepted report shows; what its kind is about only if the kind is new."""
     made, spread, load = run.measured, spread_of(run.measured), run.measured["identity"].get("load")
-    facts = [f"{made['created_at']}, {made['seconds']:.0f} s"]
-    facts += [f"load {load[0]:.1f}"] if load else []
-    facts += [f"rates of equal runs differ by a factor of up to {spread:.2f}"] if spread else []
-    if run.earlier:
-        facts.append(
-            f"measured {len(run.earlier) + 1} times, with the earlier verdicts {', '.join(run.earlier)}"
-        )
+    facts = [f"Measured at {made['created_at']} in {made['seconds']:.0f} s"]
+    facts += [f"load average {load[0]:.1f}"] if load else []
+    facts += [f"equal runs differ by a factor of {spread:.2f}"] if spread else []
+    facts += [f"earlier verdicts: {', '.join(run.earlier)}"] if run.earlier else []
     shows = [SHOWS[made["kind"]]] if new and made["kind"] in SHOWS else []
     head = "\n\n".join([f"## {run.name}", *shows, f"```sh\n{run.command}\n```", f"{'; '.join(facts)}.\n"])
     return "\n".join([head, *tables(made)])

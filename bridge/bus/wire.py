@@ -63,8 +63,8 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
     GATE_REJECTED = "gate_rejected"
-    # Shown to people and programs. Runners write GATE_REJECTED with the verdict INCOMPLETE instead, because clients of
-    # earlier versions know no further state.
+    # A state for people and programs only. On the bus, runners write GATE_REJECTED with the verdict
+    # INCOMPLETE, because clients of earlier versions know no further state.
     GATE_INCOMPLETE = "gate_incomplete"
     LOST = "lost"
 

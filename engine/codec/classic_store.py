@@ -19,7 +19,7 @@ FOUR = 4
 
 
 def pack(codec: ClassicCodec, x: mx.array) -> mx.array:
-    """Encode ``[..., dim]`` of any float type to rows of bytes, uint8: norm and maximum as halves, numbers, cosets."""
+    """Encode float arrays ``[..., dim]`` to rows of bytes, uint8: norm and maximum (float16), point numbers, cosets."""
     norm, largest, point = codec.parts(x)
     twice, side = np.array(2 * point).astype(np.int64), 2 * codec.q_range
     words, base = (twice + side) // 2, side + 1

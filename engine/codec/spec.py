@@ -41,7 +41,7 @@ def published_bits(lattice: str, dim: int, q_range: int) -> int:
 
 
 def safe_margin(q: int) -> int:
-    """Return the steps above a block's norm at which it surely has a codeword near it, for the nesting ratio q.
+    """Return how many scale steps above a block's norm the block surely has a codeword near it. q: nesting ratio.
 
     The cell's inscribed sphere has radius q / sqrt 2, and a nearest point of E8 is at most 1 away.
     """
