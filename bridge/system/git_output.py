@@ -29,7 +29,7 @@ _KIND_AND_SIZE = 2
 _ID_BYTES = 20
 _KINDS = {"040000": "tree", "160000": "commit"}
 
-# Git's message if an object has another type than the object that refers to it says.
+# Git's message if an object's type differs from the type that another object expects.
 _WRONG_KIND = re.compile(
     rb"^error: object [0-9a-f]+ is an? \w+, not an? \w+|^fatal: invalid (?:tree|blob|commit|tag)$",
     re.MULTILINE,

@@ -32,8 +32,9 @@ class CacheKind(NamedTuple):
 class CacheClass(NamedTuple):
     """How a class of caches behaves."""
 
-    # `growing` appends, so it is trimmed to take tokens back, and saved in segments; `ring` overwrites, so
-    # tokens are committed late, and all of it is saved; `states` are recomputed, and saved whole.
+    # How the cache takes new tokens. `growing` appends: rollback trims it, and snapshots are segments. `ring`
+    # overwrites: tokens are committed late, and snapshots are whole. `states` are recomputed, and saved
+    # whole.
     layout: Layout
     # Whether keys and values are one array each, to which a block can be joined for late commit.
     joins: bool = True

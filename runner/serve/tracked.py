@@ -49,8 +49,8 @@ class TrackedRequest:
     settled_until: float = 0.0
     retry: Retry = field(default_factory=Retry)
 
-    # The fields from here on are in _STAYS: they stay if the branch moves. These two are why the request
-    # waits, as text for the operator, and its place in the queue.
+    # The fields from here on are in _STAYS: they stay if the branch moves. `why`: why the request waits, as
+    # text for the operator; `turn`: its place in the queue.
     why: str = ""
     turn: float = math.inf
     # The commit of the last state that counts, and since when it is the last one. Other commits do not restart this.

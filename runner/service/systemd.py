@@ -10,9 +10,10 @@ from runner.state.heartbeat import SILENCE_S
 
 UNIT = "kakeya-runner.service"
 
-# Only the system's service manager has the rights for these settings. Left out on purpose, because they would forbid
-# the namespaces and the /proc mount that bubblewrap makes for each job: RestrictNamespaces, PrivateUsers, ProtectProc,
-# ProtectKernelTunables, ProtectKernelLogs and SystemCallFilter.
+# Only the system's service manager has the rights for these settings. The following ones are left out on
+# purpose, because they would forbid the namespaces and the /proc mount that bubblewrap makes for each job:
+# RestrictNamespaces, PrivateUsers, ProtectProc, ProtectKernelTunables, ProtectKernelLogs and
+# SystemCallFilter.
 _HARDENED = (
     "CapabilityBoundingSet=\nPrivateTmp=yes\nProtectClock=yes\nProtectHostname=yes\nProtectSystem=full\n"
 )

@@ -139,7 +139,7 @@ def _branch(ref: str) -> str:
 
 
 def _whole(git: Git, refs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the references of which every object is there, found by halving."""
+    """Return the references whose objects are all there. Halving the list finds the others."""
     if not refs or _walk(git, [oid for _, oid in refs]).returncode == 0:
         return list(refs)
     if len(refs) == 1:

@@ -24,7 +24,8 @@ from bridge.reports.own.pointer import Pointer
 from bridge.reports.own.schema import check_schema
 
 _KIND = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*")
-# The least digits of names, and what an answer may carry of them.
+# The numbers of kinds and of claims that a preset may declare, and the bytes of their declaration in an
+# answer.
 MAX_KINDS, MAX_CLAIMS, MAX_BYTES = 8, 32, 256 * 1024
 _MAX_DEPTH = 32
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
