@@ -32,9 +32,11 @@ _BRANCH = re.compile(
     rf"(?P<prefix>{_PREFIX.pattern})(?P<preset>{PRESET.pattern})"
     rf"-(?P<nonce>[0-9]{{9,11}}-[0-9a-f]{{6,32}})(?P<suffix>-[a-z0-9]{{1,32}})?"
 )
-# A request as readers list it: a runner answers one whose preset has an impossible name too.
+# A request as readers list it: a runner answers one whose preset has an impossible name too. Its prefix may end as
+# in _PREFIX.
 _LISTED = re.compile(
-    rf"(?:.+/)?(?P<preset>[^/]+?)-(?P<nonce>{NONCE.pattern.replace('?P<seconds>', '?:')})(?:-[a-z0-9]{{1,32}})?"
+    r"(?:.+/(?:(?:[^/]*-)?mac-bridge-)?)?(?P<preset>[^/]+?)"
+    rf"-(?P<nonce>{NONCE.pattern.replace('?P<seconds>', '?:')})(?:-[a-z0-9]{{1,32}})?"
 )
 # ("signer", name) or (pattern, "here" or "below", folder, name): each element shares the turns of the one before it.
 Requester = tuple[str, ...]
