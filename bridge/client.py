@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.bus import branch_names, history, presence, wire
+from bridge.bus import branch_names, history, wire
 from bridge.bus.branch_names import Namespace, age_sort_key, requested_at
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
@@ -59,6 +59,8 @@ class Run:
     existing: bool = False
     # The branch of the session on which the request was sent, for a runner to forward.
     session: str | None = None
+    # The label of its bus, if there are several.
+    bus: str | None = None
 
     def status(self) -> Status:
         """Return the request's current status."""
@@ -101,12 +103,15 @@ class Client:
         suffix: str | None = None,
         presets: Path | str | None = None,
         public_key: Path | str | None = None,
+        place: str | None = None,
     ) -> None:
+        """Open the repository. ``place`` is given if this bus is one of several: see ``bridge.buses``."""
         self.git = open_repository(repo)
         self._remote_name = remote
         self._prefix = prefix if prefix is not None else environment.get("KAKEYA_BRANCH_PREFIX")
         self._suffix = suffix if suffix is not None else environment.get("KAKEYA_BRANCH_SUFFIX")
         self._public_key = public_key
+        self._place = place
         # The last branch is cached: a followed branch rarely moves between two polls.
         self._last_read: RequestBranch | None = None
         self._preset_folder = presets
@@ -114,12 +119,17 @@ class Client:
     @cached_property
     def remote(self) -> Remote:
         """The remote that is the bus."""
-        return Remote.of(self.git, self._remote_name)
+        return Remote.of(self.git, self._remote_name, self.place)
+
+    @property
+    def place(self) -> str:
+        """Where this clone keeps its records of this bus; empty for the usual place."""
+        return self._place or ""
 
     @property
     def sent(self) -> Sent:
         """The record of the requests sent from here."""
-        return Sent(self.git)
+        return Sent(self.git, self._place)
 
     @property
     def carriers(self) -> Carriers:
@@ -129,7 +139,7 @@ class Client:
     @cached_property
     def branch_ages(self) -> BranchAges:
         """The record of how long each branch has been unchanged."""
-        return BranchAges(self.git)
+        return BranchAges(self.git, self.place)
 
     @cached_property
     def presets(self) -> Presets:
@@ -174,7 +184,7 @@ class Client:
         try:
             refs = remote.fetch_presences()
         except KakeyaError as error:
-            refs = self.git.refs(presence.REFS)
+            refs = remote.fetched_presences()
             problem = f"the runners are those that were last seen: {error.message}"
         now = time.time()
         try:
@@ -469,7 +479,7 @@ class Client:
         report = verify(
             self.git, request_branch, self.presets, self.pin, self.sent.commit_of(request_branch.name)
         )
-        return KnownAnswers(self.git).compare(report)
+        return KnownAnswers(self.git, self.place).compare(report)
 
     # This method hides the builtin `list`, so no annotation after it may use that name.
     def list(self, limit: int = 50, *, verified: bool = True) -> list[Status]:

@@ -5,6 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from bridge.bus.history import RequestBranch
 from bridge.bus.hosts import address
 from bridge.bus.remote import Remote
 from bridge.bus.wire import State
+from bridge.buses import Buses
 from bridge.checklist import Check
 from bridge.client import Client
 from bridge.common import environment, install
 from bridge.common.advice import SNAPSHOT, Advice, command
-from bridge.errors import KakeyaError, ProcessError, RefusedError, one_line
+from bridge.errors import InfrastructureError, KakeyaError, ProcessError, RefusedError, one_line
 from bridge.presets import Preset, Presets
 from bridge.presets.load import INSTALLED
 from bridge.requests.on_branch import carry
@@ -37,11 +39,12 @@ _LOOKED_AT = 50
 _NAMED = 5
 
 
-def examine(repo: Path | str, remote: str, public_key: str | None = None) -> Iterator[Check]:
-    """Yield the results, in the order in which a request needs them."""
+def examine(repo: Path | str, remote: str | None = None, public_key: str | None = None) -> Iterator[Check]:
+    """Yield the results, in the order in which a request needs them. Without ``remote``, all listed buses count."""
     yield _git()
     try:
-        client = Client(repo, remote, public_key=public_key)
+        buses = Buses.of(repo, remote, public_key=public_key)
+        client = buses.first.client
         namespace = client.namespace
         presets = client.presets
     except KakeyaError as error:
@@ -55,9 +58,26 @@ def examine(repo: Path | str, remote: str, public_key: str | None = None) -> Ite
     where = f"requests go to {namespace.prefix}...{namespace.suffix}"
     fix = "On the runner's machine, add a pattern for this prefix to bus.patterns in the policy."
     yield Check("namespace", ok=served or None, message=where, fix=None if served else fix)
+    yield from _several(buses) if buses.several else _one_bus(client)
+    yield engine()
+
+
+def _one_bus(client: Client) -> Iterator[Check]:
     yield _key(client)
     yield from _tried("remote", partial(_remote, client))
-    yield engine()
+
+
+def _several(buses: Buses) -> Iterator[Check]:
+    """Yield the checks of each bus. If one can be used, faults of the others do not keep requests from being sent."""
+    checks: dict[str, list[Check]] = {}
+    for answer in buses.ask(lambda client: [*_one_bus(client)]):
+        error = answer.error or InfrastructureError("it does not answer")
+        checks[answer.bus.label] = answer.value or [Check.failed("remote", error)]
+    is_usable = any(all(check.ok is not False for check in some) for some in checks.values())
+    for label, some in checks.items():
+        for check in some:
+            ok = None if is_usable and check.ok is False else check.ok
+            yield replace(check, name=f"{check.name} {label}", ok=ok)
 
 
 def _presets(presets: Presets) -> Check:

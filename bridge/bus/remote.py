@@ -22,6 +22,8 @@ from bridge.system.git_output import refuses_objects
 
 # References below this are neither branches nor tags, so users do not list, merge or push them by habit.
 PRIVATE = "refs/kakeya/"
+# The same for buses that have a place of their own, because the settings list several.
+_PLACES, _PLACES_OF_RUNNERS = "refs/kakeya-bus/", "refs/kakeya-bus-runners/"
 
 # Do not start a fetch of branches with less time than this.
 _SHORTEST_S = 0.5
@@ -50,12 +52,17 @@ class Remote:
     name: str
     # Where fetched branches are recorded. Two processes that write the same references disturb each other.
     private: str = PRIVATE
+    # Where fetched records of runners are recorded.
+    presences: str = presence.REFS
     # Whether git found that the file system of this clone ignores case, as on macOS.
     ignores_case: bool = False
 
     @classmethod
-    def of(cls, git: Git, name: str) -> "Remote":
-        """Return the remote with a name or a URL; UsageError if there is none."""
+    def of(cls, git: Git, name: str, place: str = "") -> "Remote":
+        """Return the remote with a name or a URL; UsageError if there is none.
+
+        With ``place``, what is fetched is recorded apart from what is fetched from other remotes.
+        """
         known = git_output.lines(git("remote").stdout)
         is_address = ("/" in name or parse(name).kind is not Kind.FOLDER) and not name.startswith("-")
         if name not in known and not is_address:
@@ -70,7 +77,10 @@ class Remote:
         if any(key.startswith("http.") for key, _ in settings):
             # Git sends such a header, and the token in it, to any server that the first one redirects to.
             git = replace(git, options=(*git.options, "-c", "http.followRedirects=false"))
-        return cls(git, name, ignores_case=("core.ignorecase", "true") in settings)
+        remote = cls(git, name, ignores_case=("core.ignorecase", "true") in settings)
+        if not place:
+            return remote
+        return replace(remote, private=f"{_PLACES}{place}/", presences=f"{_PLACES_OF_RUNNERS}{place}/")
 
     @property
     def url(self) -> str:
@@ -232,7 +242,7 @@ class Remote:
     @cached_property
     def sightings(self) -> Sightings:
         """What this process knows about the remote's branches: a reading may be older."""
-        order = (Dates if self.private == presence.REFS else Ancestry)(self.git)
+        order = (Dates if self.private == self.presences else Ancestry)(self.git)
         make = partial(Sightings, order, self._ask_primary)
         return shared(self.git, self.url, self.push_url, self.private, make)
 
@@ -260,19 +270,26 @@ class Remote:
                 each = exact_refs.each_ref(self.git, self.name)
                 records = (record for record in each if presence.is_ref(record[0]))
                 listed = dict(nlargest(limits.PRESENCES, records, key=lambda _: random.random()))  # noqa: S311 - no secret
-                own = replace(self, private=presence.REFS)
+                own = replace(self, private=self.presences)
                 named = {ref.removeprefix(presence.REFS): oid for ref, oid in listed.items()}
                 if len(listed) < limits.PRESENCES:
                     named = own.sightings.judge(named)
                 listed = {f"{presence.REFS}{name}": oid for name, oid in named.items()}
-                known = self.git.refs(presence.REFS)
-                self.git.delete_refs(known.keys() - listed.keys())
+                known = self.fetched_presences()
+                self.git.delete_refs(
+                    ref.replace(presence.REFS, self.presences, 1) for ref in known.keys() - listed.keys()
+                )
                 new = {ref.removeprefix(presence.REFS): oid for ref, oid in listed.items() - known.items()}
                 own.fetch_listed(new)
-                here = self.git.refs(presence.REFS)
+                here = self.fetched_presences()
                 return {ref: oid for ref, oid in here.items() if listed.get(ref) == oid}
         except GitError as error:
             raise self._explain(error) from error
+
+    def fetched_presences(self) -> dict[str, str]:
+        """Return the presence records of the last fetches, without asking the server."""
+        here = self.git.refs(self.presences)
+        return {f"{presence.REFS}{ref.removeprefix(self.presences)}": oid for ref, oid in here.items()}
 
     def fetched_branches(self, *patterns: str) -> dict[str, str]:
         """Return the branches of the last fetches, without asking the server."""

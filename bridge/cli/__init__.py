@@ -56,7 +56,7 @@ def cli(context: click.Context, repo: str) -> None:
     Exit codes: 0 succeeded, 1 the job failed, 2 usage error, 3 infrastructure problem (retry later), 4 refused,
     5 rejected by the evidence gate, 6 cancelled, 70 bug, 124 the job timed out, 130 interrupted.
     """
-    context.obj = {"repo": repo, "remote": "origin"}
+    context.obj = {"repo": repo}
 
 
 def main() -> NoReturn:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bridge.bus.wire import State
-from bridge.client import Client, Run
+from bridge.buses import Answer, Buses, silent
+from bridge.client import Run
 from bridge.common import sanitize
 from bridge.common.cli.commands import REFERENCE, Duration, Percentage, flag, option
 from bridge.common.cli.output import Colored, put_block, put_json, say
@@ -21,7 +22,6 @@ from bridge.reports.readable import Readable
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
 from bridge.show.forms.words import color
-from bridge.system.git import Git
 from bridge.verify.answer_checks import gaps, is_comparison
 from bridge.verify.public_keys import Pin, ReportKeys, find_pin
 from bridge.verify.verdict import Conclusion, gate_lines, verified
@@ -45,7 +45,7 @@ def _store_in_context(name: str) -> Callable[[click.Context, click.Parameter, st
 
 remote_option = option(
     "--remote -R", REFERENCE, metavar="NAME", expose_value=False, callback=_store_in_context("remote"),
-    help="Git remote (name or URL) that serves as the bus.  [default: origin]",
+    help="The bus: a remote's name or URL.  [default: git's kakeya.bus, else origin]",
 )  # fmt: skip
 key_option = option(
     "--key", REFERENCE, metavar="FILE", expose_value=False, callback=_store_in_context("public_key"),
@@ -78,24 +78,25 @@ param_option = option(
 )  # fmt: skip
 
 
-def client_of(context: click.Context, **options: Any) -> Client:
-    """Return the client for the repository and the remote that were named."""
-    options = {"public_key": context.obj.get("public_key"), **options}
-    return Client(context.obj["repo"], context.obj["remote"], **options)
+def buses_of(context: click.Context, **options: Any) -> Buses:
+    """Return the buses of the repository that was named, or the one that was named."""
+    # A shell that completes a word runs no command, so nothing has filled the settings.
+    settings = context.ensure_object(dict)
+    settings.setdefault("repo", context.find_root().params.get("repo") or ".")
+    options = {"public_key": settings.get("public_key"), **options}
+    return Buses.of(settings["repo"], settings.get("remote"), **options)
 
 
 def pin_of(context: click.Context) -> Pin | None:
-    """Return the keys that are pinned here, also outside of any repository."""
-    return find_pin(_git_of(context), context.obj["remote"], context.obj.get("public_key"))
+    """Return the keys that are pinned here for any bus, also outside of any repository."""
+    buses = _buses_or_none(context)
+    return buses.pin() if buses else find_pin(None, "", context.obj.get("public_key"))
 
 
 def all_presets_of(context: click.Context) -> Presets:
     """Return the presets that can be requested from here, including those that runners announce."""
-    try:
-        client = client_of(context)
-    except UsageError:
-        return presets_of(context)
-    return client.all_presets()
+    buses = _buses_or_none(context)
+    return buses.all_presets() if buses else presets_of(context)
 
 
 def presets_of(context: click.Context, named: Path | None = None, *, ask: bool = True) -> Presets:
@@ -103,28 +104,41 @@ def presets_of(context: click.Context, named: Path | None = None, *, ask: bool =
 
     ``named`` is a folder to use instead of the one that KAKEYA_PRESETS names.
     """
-    # A shell that completes a word runs no command, so nothing has filled the settings.
-    settings = context.ensure_object(dict)
-    settings.setdefault("repo", context.find_root().params.get("repo") or ".")
-    settings.setdefault("remote", "origin")
-    return find_presets(_git_of(context), settings["remote"], named, ask=ask)
+    buses = _buses_or_none(context)
+    git, remote = (buses.first.client.git, buses.first.remote) if buses else (None, "")
+    return find_presets(git, remote, named, ask=ask)
 
 
 def report_keys_of(context: click.Context) -> ReportKeys:
     """Return the keys that may vouch for reports here, also outside of any repository."""
-    return ReportKeys.find(_git_of(context), context.obj["remote"], context.obj.get("public_key"))
+    buses, key = _buses_or_none(context), context.obj.get("public_key")
+    return ReportKeys.find(None, "", key) if buses is None else buses.report_keys(key)
 
 
-def _git_of(context: click.Context) -> Git | None:
+def _buses_or_none(context: click.Context) -> Buses | None:
     try:
-        return client_of(context).git
+        buses = buses_of(context)
+        # There must be a repository.
+        _ = buses.first.client
     except UsageError:
         return None
+    return buses
 
 
 def run_of(context: click.Context, request: str | None) -> Run:
     """Return the request with a name (a branch, a nonce or a part of either); by default the last one sent."""
-    return client_of(context).find(request)
+    return buses_of(context).find(request)
+
+
+def say_silent(asked: Iterable[Answer[Any]]) -> None:
+    """Say which buses could not be asked, and why."""
+    for label, reason in silent(asked):
+        say(f"the bus {label} is left out: {reason}")
+
+
+def with_bus(bus: str | None, row: dict[str, object]) -> dict[str, object]:
+    """Return an object of ``--json`` with its bus, if there are several."""
+    return {"bus": bus, **row} if bus else row
 
 
 def state_text(shown: Conclusion) -> "Text":
@@ -170,7 +184,7 @@ def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool, r
     progress, people = Progress(), Readable()
     for event in run.follow(None if timeout is None else timeout.total_seconds()):
         if as_json:
-            put_json(event_dict(event))
+            put_json(with_bus(run.bus, event_dict(event)))
         elif event.note:
             say(f"  {event.note}")
         else:
@@ -276,7 +290,8 @@ def _conclude(run: Run, status: Status, slower: float | None, *, as_json: bool) 
     text = verified(report) if report else "no runner had taken it, so there is no answer to verify"
     if as_json:
         put_json({
-            "event": "answer", "branch": run.branch, "state": shown.state, "exit_code": code, "holds": holds,
+            **with_bus(run.bus, {"event": "answer"}), "branch": run.branch, "state": shown.state,
+            "exit_code": code, "holds": holds,
             "signed": report.signed if report else None, "verified": text,
             "reason": result.reason.model_dump(mode="json") if result else None,
             "gate": gate.model_dump(mode="json") if gate else None, "conclusion": shown.as_dict(),

@@ -18,5 +18,5 @@ def command(context: click.Context, *, as_json: bool) -> int:
     Nothing is sent. Exits with 0 if a request can be sent, otherwise with 1.
     """
     return show_incrementally(
-        examine(context.obj["repo"], context.obj["remote"]), "kakeya run noop --wait", as_json=as_json
+        examine(context.obj["repo"], context.obj.get("remote")), "kakeya run noop --wait", as_json=as_json
     )

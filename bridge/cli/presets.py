@@ -44,7 +44,12 @@ def command(context: click.Context, name: str | None, *, as_json: bool) -> None:
 
 def _as_dict(preset: Preset, presets: Presets) -> dict[str, object]:
     runners = [
-        {"id": offer.runner, "same": offer.digest == preset.digest, "signed": offer.signed}
+        {
+            "id": offer.runner,
+            "same": offer.digest == preset.digest,
+            "signed": offer.signed,
+            **({"bus": offer.bus} if offer.bus else {}),
+        }
         for offer in presets.offers.get(preset.name, [])
     ]
     facts = {"source": presets.sources[preset.name], "announced": preset.name in presets.announced}

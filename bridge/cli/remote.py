@@ -11,12 +11,23 @@ from rich.table import Column
 
 from bridge.bus import branch_names
 from bridge.bus.remote import Remote
-from bridge.cli.common import client_of, key_option, remote_option, state_text, verdict_text
+from bridge.buses import Answer, Buses, silent_error
+from bridge.cli.common import (
+    buses_of,
+    key_option,
+    remote_option,
+    say_silent,
+    state_text,
+    verdict_text,
+    with_bus,
+)
 from bridge.client import Client
 from bridge.common.cli.commands import Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
 from bridge.common.cli.screen import Grid, console
 from bridge.errors import UsageError
+from bridge.requests.answered.sweep import Swept
+from bridge.requests.status import Status
 
 # At most this many reasons for waiting, and this many names of figures, are shown.
 _REASONS = _NAMES = 5
@@ -41,23 +52,23 @@ def list_command(context: click.Context, limit: int, claims: str | None, *, as_j
     With --claims each answer is verified first. If it fails verification, did not succeed or was not accepted by the
     gate, its values are left out of the trends; --json shows them with `counts` false.
     """
-    client = client_of(context)
+    buses = buses_of(context)
     if claims is not None:
-        _trends(client, limit, claims or None, as_json=as_json)
-        _say_left_out(client.remote)
+        _trends(buses, limit, claims or None, as_json=as_json)
         return
-    statuses = client.list(limit)
-    _say_left_out(client.remote)
+    rows, asked = buses.newest(limit)
+    is_complete = _say_left_out(asked)
     if as_json:
-        for status in statuses:
-            put_json(status.as_dict())
+        for bus, status in rows:
+            put_json(with_bus(bus.label if buses.several else None, status.as_dict()))
         return
+    statuses = [status for _, status in rows]
     if not statuses:
-        if not client.remote.unfetched and not client.remote.skipped:
+        if is_complete:
             say("there are no requests on the remote. Send one: kakeya run noop --wait")
         return
-    table = Grid("state", "preset", "age", "runner", "verdict", "branch")
-    for status in statuses:
+    table = Grid("state", "preset", "age", "runner", "verdict", *(["bus"] if buses.several else []), "branch")
+    for bus, status in rows:
         age = _age(time.time() - branch_names.nonce_time(status.nonce)) if status.nonce else ""
         shown = status.shown
         row = (
@@ -65,6 +76,7 @@ def list_command(context: click.Context, limit: int, claims: str | None, *, as_j
             age,
             status.runner or "",
             verdict_text(shown) if status.answered else "",
+            *([bus.label] if buses.several else []),
             status.branch,
         )
         table.add_row(state_text(shown), *row)
@@ -75,8 +87,23 @@ def list_command(context: click.Context, limit: int, claims: str | None, *, as_j
         say(f"{count} waiting: {text}")
 
 
-def _say_left_out(remote: Remote) -> None:
-    """Say how many requests are missing and why, and how to read one."""
+def _say_left_out(asked: Sequence[Answer[list[Status]]]) -> bool:
+    """Say which buses and how many requests are missing and why, and how to read one. Returns whether none is.
+
+    Raises:
+        InfrastructureError: no bus answers.
+    """
+    if all(answer.error for answer in asked):
+        raise silent_error(asked)
+    say_silent(asked)
+    remotes = [answer.client.remote for answer in asked if answer.client and not answer.error]
+    for remote in remotes:
+        _say_missing(remote)
+    is_empty = any(remote.unfetched or remote.skipped for remote in remotes)
+    return not is_empty and not any(answer.error for answer in asked)
+
+
+def _say_missing(remote: Remote) -> None:
     missing = (remote.skipped, "came too slowly"), (sorted(remote.unfetched), "could not be fetched")
     for branches, reason in missing:
         if branches:
@@ -84,12 +111,15 @@ def _say_left_out(remote: Remote) -> None:
             say(f"{count} left out, which {reason}. Fetch one with: kakeya status {branches[0]}")
 
 
-def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> None:
+def _trends(buses: Buses, limit: int, name: str | None, *, as_json: bool) -> None:
     from bridge.common.drawing.text import cell, number  # noqa: PLC0415 - a plain list does not pay for reports
     from bridge.show.trends import group_into_trends, read_figures, sparkline  # noqa: PLC0415
 
-    answered = [status.branch for status in client.list(limit, verified=False) if status.answered]
-    figures = read_figures(client, answered[::-1])
+    rows, asked = buses.newest(limit, verified=False)
+    ended = [(bus, status.branch) for bus, status in rows if status.answered]
+    answered = [branch for _, branch in ended]
+    figures = [figure for bus, branch in ended[::-1] for figure in read_figures(bus.client, [branch])]
+    _say_left_out(asked)
     trends = group_into_trends(figure for figure in figures if figure.fits(name))
     if as_json:
         for trend in trends:
@@ -168,16 +198,25 @@ def gc_command(
     """
     if everybody and not remote_branches:
         raise UsageError("--everybody needs --remote-branches", fix="Add it, or leave both out.")
-    client = client_of(context)
-    swept = client.sweep(older_than, remote=remote_branches, everybody=everybody, dry_run=dry_run)
-    if as_json:
-        put_json({"dry_run": dry_run, "branches": swept.gone})
-        return
-    for branch in swept.gone:
-        put(branch)
-    say(f"{len(swept.gone)} {'would be ' if dry_run else ''}removed")
-    reasons = list(swept.explain_unswept(f"{older_than.total_seconds() / 86400:g} days"))
-    for reason in reasons:
-        say(f"  {reason}")
-    if not swept.gone and not reasons:
-        say("  there are no requests to remove")
+    buses = buses_of(context)
+
+    def sweep(client: Client) -> Swept:
+        return client.sweep(older_than, remote=remote_branches, everybody=everybody, dry_run=dry_run)
+
+    for answer in buses.ask(sweep, at_once=False):
+        label, swept = answer.bus.label if buses.several else None, answer.value
+        if swept is None:
+            say_silent([answer])
+            continue
+        if as_json:
+            put_json(with_bus(label, {"dry_run": dry_run, "branches": swept.gone}))
+            continue
+        for branch in swept.gone:
+            put(branch)
+        where = f" of {label}" if label else ""
+        say(f"{len(swept.gone)} {'would be ' if dry_run else ''}removed{where}")
+        reasons = list(swept.explain_unswept(f"{older_than.total_seconds() / 86400:g} days"))
+        for reason in reasons:
+            say(f"  {reason}")
+        if not swept.gone and not reasons:
+            say("  there are no requests to remove")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from bridge.cli.common import client_of, key_option, pin_of, presets_of, remote_option
+from bridge.cli.common import buses_of, key_option, pin_of, presets_of, remote_option
 from bridge.common.cli.commands import FILE, PATH, flag, json_option, option
 from bridge.common.cli.output import put_block, put_json, say
 from bridge.common.cli.screen import console
@@ -70,9 +70,9 @@ def command(
 def _sources(context: click.Context, requests: tuple[str, ...], folders: tuple[Path, ...]) -> list[Source]:
     sources: list[Source] = []
     if requests or not folders:
-        client = client_of(context)
-        names = requests or (None,)
-        sources += [from_branch(client, client.find(name).branch) for name in names]
+        buses = buses_of(context)
+        runs = [buses.find(name) for name in requests or (None,)]
+        sources += [from_branch(run.client, run.branch) for run in runs]
     if folders:
         pin = pin_of(context)
         presets = presets_of(context)

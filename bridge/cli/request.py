@@ -19,6 +19,7 @@ from bridge.cli.common import (
     state_text,
     timeout_option,
     verdict_text,
+    with_bus,
 )
 from bridge.client import Run
 from bridge.common.cli.commands import flag, json_option, option
@@ -45,12 +46,14 @@ def status_command(context: click.Context, request: str | None, *, as_json: bool
     if status.answered:
         status = status.concluded(run.verify().conclusion)
     if as_json:
-        put_json(status.as_dict())
+        put_json(with_bus(run.bus, status.as_dict()))
         return
     from bridge.common.cli.screen import Grid, console  # noqa: PLC0415 - slow to import
 
     table = Grid()
     table.add_row("branch", status.branch)
+    if run.bus:
+        table.add_row("bus", run.bus)
     table.add_row("state", state_text(status.shown))
     if status.answered and not status.shown.is_refused:
         table.add_row("verdict" if status.shown.judged else "signed", verdict_text(status.shown))
@@ -113,7 +116,9 @@ def logs_command(
     text = run.logs()
     cut = [log.path for log in run.client.result(run.branch).logs if log.truncated] if status.answered else []
     if as_json:
-        put_json({"branch": run.branch, "state": status.state, "truncated": cut, "log": text})
+        put_json(
+            with_bus(run.bus, {"branch": run.branch, "state": status.state, "truncated": cut, "log": text})
+        )
         return 0
     put_block(text if raw else readable(text))
     if cut:
@@ -132,9 +137,10 @@ def cancel_command(context: click.Context, request: str | None, reason: str, *, 
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
     A runner confirms the cancellation; `kakeya wait` then exits with 6, also if no runner had taken the request.
     """
-    status = run_of(context, request).cancel(reason)
+    run = run_of(context, request)
+    status = run.cancel(reason)
     if as_json:
-        put_json(status.as_dict())
+        put_json(with_bus(run.bus, status.as_dict()))
     elif status.answered:
         say(f"{status.branch} had already ended: {status.state}")
     elif status.state.is_final:
@@ -169,7 +175,8 @@ def fetch_command(
         files = [str(path) for path in fetched.files]
         shown = fetched.report.conclusion
         put_json({
-            "folder": str(fetched.folder), "files": files, "state": shown.state, "conclusion": shown.as_dict(),
+            **with_bus(run.bus, {"folder": str(fetched.folder)}), "files": files, "state": shown.state,
+            "conclusion": shown.as_dict(),
             "result": fetched.result.model_dump(mode="json"), **({"noted": noted} if notes else {}),
         })  # fmt: skip
     else:
@@ -218,7 +225,7 @@ def verify_command(
     run = run_of(context, request)
     report = run.verify()
     if as_json:
-        put_json(report.as_dict())
+        put_json(with_bus(run.bus, report.as_dict()))
     else:
         show(report.checks)
         shown = report.conclusion

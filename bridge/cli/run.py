@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bridge.buses import read_values
 from bridge.cli.common import (
-    client_of,
+    buses_of,
     complete_preset,
     finish,
     follow,
@@ -16,11 +17,11 @@ from bridge.cli.common import (
     raw_option,
     remote_option,
     slower_option,
+    with_bus,
 )
 from bridge.common.cli.commands import REFERENCE, TEXT, Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
 from bridge.errors import KakeyaError, UsageError, one_line
-from bridge.presets import split_params
 from bridge.requests import request_commit
 from bridge.requests.outbox import unseen_where_read
 from bridge.show.forms.words import ago
@@ -103,23 +104,26 @@ def command(
         fix = f"Write: kakeya run {preset} --against REF --wait --fail-if-slower 5%"
         raise UsageError("--fail-if-slower needs --against and --wait", fix=fix)
     limit = None if wait == timedelta.max else wait
-    client = client_of(context, prefix=prefix, suffix=suffix)
-    known = client.preset(preset)
-    values = known.read_params(split_params(params, known.params))
-    earlier = (
-        client.find_answer(preset, values, ref=ref, snapshot=snapshot, against=against) if reuse else None
-    )
-    run = earlier[0] if earlier else client.run(
-        preset, values, ref=ref, snapshot=snapshot, lifetime=expires,
-        labels=labels, requested_by=requested_by, sign=sign, idempotency_key=key, against=against,
-        on_branch=on_branch,
-    )  # fmt: skip
+    buses = buses_of(context, prefix=prefix, suffix=suffix)
+
+    content = {"ref": ref, "snapshot": snapshot, "against": against}
+    earlier = buses.find_answer(preset, params, **content) if reuse else None
+    if earlier:
+        run = earlier[0]
+    else:
+        bus = buses.choose(preset, labels, key, requested_by)
+        run = bus.sent(bus.client.run(
+            preset, read_values(bus.client, preset, params), ref=ref, snapshot=snapshot, lifetime=expires,
+            labels=labels, requested_by=requested_by, sign=sign, idempotency_key=key, against=against,
+            on_branch=on_branch,
+        ))  # fmt: skip
     try:
         _tell(run, earlier[1] if earlier else None, snapshot=snapshot)
         if as_json:
             sent = {"branch": run.branch, "request": run.commit, "preset": preset, "existing": run.existing}
             more = {"session": run.session, "answered_at": earlier and earlier[1].ended_at}
-            put_json({"event": "sent", **sent, **{name: value for name, value in more.items() if value}})
+            more = {name: value for name, value in more.items() if value}
+            put_json({**with_bus(run.bus, {"event": "sent"}), **sent, **more})
         elif wait is None:
             put(run.branch)
             say(f"next: kakeya {'fetch' if earlier else 'wait'} {run.branch}")
@@ -136,6 +140,8 @@ def command(
 
 def _tell(run: "Run", earlier: "Reused | None", *, snapshot: bool) -> None:
     """Print what the user should know about the sent request, or about the earlier answer that replaces it."""
+    if run.bus:
+        say(f"note: the bus is {run.bus}")
     if earlier:
         say(f"note: answered {ago(earlier.ended_at)} ago: {earlier.text}")
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from bridge.cli.common import client_of, key_option, remote_option
+from bridge.cli.common import buses_of, key_option, remote_option
 from bridge.common import environment, install
 from bridge.common.cli.commands import PATH, Duration, option
 from bridge.common.cli.output import say
@@ -41,7 +41,7 @@ def mcp_command(context: click.Context, port: int | None) -> None:
     environment.make_paths_absolute("KAKEYA_PRESETS", VARIABLE)
     # Fetched files are written below the repository, wherever the agent's host started this program.
     os.chdir(repo)
-    server = make_server(str(repo), context.obj["remote"], public_key)
+    server = make_server(str(repo), context.obj.get("remote"), public_key)
     gc.freeze()
     gc.enable()
     if port is None:
@@ -82,8 +82,8 @@ def web_command(context: click.Context, port: int, poll: timedelta, folder: Path
     if folder:
         from bridge.web.export import export  # noqa: PLC0415 - slow to import
 
-        say(f"wrote {export(client_of(context), folder, limit)} files into {folder}")
+        say(f"wrote {export(buses_of(context), folder, limit)} files into {folder}")
         return
     with _extra("web", "the web server", ("starlette", "uvicorn")):
         from bridge.web.app import serve  # noqa: PLC0415 - only this command needs the server
-    serve(client_of(context), port, max(poll.total_seconds(), 0.1))
+    serve(buses_of(context), port, max(poll.total_seconds(), 0.1))

@@ -2,19 +2,20 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 
 from bridge.bus.branch_names import requested_at
 from bridge.bus.times import commit_times
+from bridge.buses import Bus, Buses, read_values, silent, silent_error
 from bridge.client import Client, Run
 from bridge.common.advice import Door, printed
 from bridge.doctor import examine
 from bridge.errors import UsageError
 from bridge.mcp import models
 from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
-from bridge.presets import Preset, Presets, find_preset, split_params
+from bridge.presets import Preset, Presets, find_preset
 from bridge.presets.announced import runners_of
 from bridge.presets.load import INSTALLED
 from bridge.requests.status import Status, status_of
@@ -32,22 +33,21 @@ class BusClient:
     """The repository and the remote that the server uses."""
 
     repo: str
-    remote: str
+    # None: the buses that git's settings list.
+    remote: str | None = None
     public_key: str | None = None
 
-    def client(self) -> Client:
-        """Return a new client for each call: calls run concurrently, and a client's caches must not become stale.
+    def buses(self) -> Buses:
+        """Return the buses with new clients for each call: calls run concurrently, and caches must not become stale.
 
-        Its git processes run in their own session. Ending an agent usually ends the server's process group, and a git
+        Their git processes run in their own session. Ending an agent usually ends the server's process group, and a git
         process that dies while it writes a reference leaves a stale lock file.
         """
-        client = Client(self.repo, self.remote, public_key=self.public_key)
-        client.git = replace(client.git, own_session=True)
-        return client
+        return Buses.of(self.repo, self.remote, public_key=self.public_key, own_session=True)
 
     def find(self, request: str) -> Run:
         """Return the named request; by default, the last one sent from here."""
-        return self.client().find(request or None)
+        return self.buses().find(request or None)
 
 
 def doctor(bus: BusClient, args: models.Page) -> models.Answer:
@@ -68,7 +68,7 @@ def doctor(bus: BusClient, args: models.Page) -> models.Answer:
 
 def presets(bus: BusClient, args: models.Presets) -> models.Answer:
     """List the presets, or show one in full."""
-    known = bus.client().all_presets()
+    known = bus.buses().all_presets()
     if args.name:
         jobs = [_job(find_preset(known, args.name), known, full=True)]
     else:
@@ -98,21 +98,18 @@ def _job(preset: Preset, known: Presets, *, full: bool) -> models.Job:
 
 def run(bus: BusClient, args: models.Ask) -> models.Sent:
     """Request a job."""
-    client = bus.client()
-    preset = client.preset(args.preset)
-    params, against = preset.read_params(split_params(args.params, preset.params)), args.against or None
-    if args.reuse and (
-        earlier := client.find_answer(
-            args.preset, params, ref=args.ref, snapshot=args.snapshot, against=against
-        )
-    ):
-        return models.Sent(branch=earlier[0].branch, existing=True)
-    sent = client.run(
-        args.preset, params, ref=args.ref,
+    buses, key = bus.buses(), args.idempotency_key or None
+
+    content = {"ref": args.ref, "snapshot": args.snapshot, "against": args.against or None}
+    if args.reuse and (earlier := buses.find_answer(args.preset, args.params, **content)):
+        return models.Sent(branch=earlier[0].branch, existing=True, bus=earlier[0].bus)
+    chosen = buses.choose(args.preset, args.labels, key)
+    sent = chosen.sent(chosen.client.run(
+        args.preset, read_values(chosen.client, args.preset, args.params), ref=args.ref,
         snapshot=args.snapshot, lifetime=timedelta(seconds=args.expires_s), labels=args.labels,
-        idempotency_key=args.idempotency_key or None, against=against,
-    )  # fmt: skip
-    return models.Sent(branch=sent.branch, existing=sent.existing)
+        idempotency_key=key, against=args.against or None,
+    ))  # fmt: skip
+    return models.Sent(branch=sent.branch, existing=sent.existing, bus=sent.bus)
 
 
 def status(bus: BusClient, args: models.About) -> models.Standing:
@@ -228,24 +225,34 @@ def _below(repo: str, out: str) -> str:
 def recent(bus: BusClient, args: models.Recent) -> models.Answer:
     """List the newest requests."""
     # Read one request more than needed, to learn whether there are more.
-    client = bus.client()
-    statuses = client.list(args.offset + args.limit + 1)
-    rows = list(_rows(client, statuses[: args.offset + args.limit]))
-    last = len(statuses) <= args.offset + args.limit
+    buses, most = bus.buses(), args.offset + args.limit
+    statuses, asked = buses.newest(most + 1)
+    if all(answer.error for answer in asked):
+        raise silent_error(asked)
+    rows = list(_rows(buses, statuses[:most]))
+    last = len(statuses) <= most
+    # They are foreign words: a server writes its own messages.
+    left_out = short("; ".join(f"{label}: {reason}" for label, reason in silent(asked))) or None
 
     def make(some: list[models.Row], more: int | None) -> models.Rows:
         end = args.offset + len(some)
-        return models.Rows(requests=some, next_offset=more or (None if last or not some else end))
+        return models.Rows(
+            requests=some,
+            next_offset=more or (None if last or not some else end),
+            untrusted_left_out=left_out,
+        )
 
     return page(rows, args.offset, make)
 
 
-def _rows(client: Client, statuses: list[Status]) -> Iterator[models.Row]:
-    for status, age in zip(statuses, _ages(client, statuses), strict=True):
+def _rows(buses: Buses, rows: Sequence[tuple[Bus, Status]]) -> Iterator[models.Row]:
+    ages = _ages(buses.first.client, [status for _, status in rows])
+    for (bus, status), age in zip(rows, ages, strict=True):
         stuck = status.reason is not None and status.reason.is_stuck
         detail = status.reason.text(known=False) if status.reason and stuck else status.detail
         yield models.Row(
             branch=status.branch,
+            bus=bus.label if buses.several else None,
             state=str(status.state),
             verified=_outcome(status),
             age_s=int(age),

@@ -165,6 +165,8 @@ class Sent(Answer):
 
     branch: str
     existing: bool
+    # Here and below: its bus, if there are several.
+    bus: str | None = None
 
 
 class Standing(Answer):
@@ -217,6 +219,7 @@ class Row(Answer):
     """One request of ``kakeya_list``."""
 
     branch: str
+    bus: str | None = None
     state: str
     verified: str | None = None
     age_s: int | None = None
@@ -228,6 +231,8 @@ class Rows(Answer):
     """Result of ``kakeya_list``."""
 
     requests: list[Row]
+    # Buses that do not answer, each with the reason.
+    untrusted_left_out: str | None = None
     next_offset: int | None = None
 
 

@@ -38,8 +38,8 @@ IDLE_S = 600.0
 _VERIFY_S = 5.0
 
 
-def make_server(repo: str, remote: str, public_key: str | None = None) -> Server[Any]:
-    """Return the server for a repository and one of its remotes."""
+def make_server(repo: str, remote: str | None, public_key: str | None = None) -> Server[Any]:
+    """Return the server for a repository and one of its remotes; None: the buses that its settings list."""
 
     async def list_tools(_context: Context, _params: object) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[tool.to_mcp(name) for name, tool in TOOLS.items()])

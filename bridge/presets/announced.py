@@ -51,7 +51,9 @@ def runners_of(presets: Presets, name: str) -> str:
     offers = presets.offers.get(name, [])
     digest = presets[name].digest
     shown = [
-        offer.runner + ("" if offer.digest == digest else " (defined differently there)")
+        offer.runner
+        + (f" on {offer.bus}" if offer.bus else "")
+        + ("" if offer.digest == digest else " (defined differently there)")
         for offer in offers[:_NAMED]
     ]
     more = f" and {len(offers) - _NAMED} more" if len(offers) > _NAMED else ""

@@ -47,6 +47,8 @@ class Offer:
     digest: str
     # Whether a pinned key signed the record. None: no key is pinned here, so anyone could have written it.
     signed: bool | None
+    # The label of its bus, if there are several.
+    bus: str = ""
 
     @property
     def voucher(self) -> str:

@@ -169,8 +169,10 @@ def is_expired(git: Git, branch: RequestBranch, now: float) -> bool:
 class BranchAges:
     """For each branch that a runner held: the time since which this clone has seen the branch at the same commit."""
 
-    def __init__(self, git: Git) -> None:
+    def __init__(self, git: Git, place: str = "") -> None:
         self._file = NoteFile(git, _SEEN_FILE, _SEEN_LINE, _SEEN_MOST)
+        # No branch has a colon in its name.
+        self._bus = f"{place}:" if place else ""
         # The last entry that this object read, cached because a followed branch is read many times.
         self._last: tuple[str, str] | None = None
 
@@ -182,6 +184,7 @@ class BranchAges:
     def unchanged_s(self, branch: str, tip: str) -> float:
         """Record that a branch is at a commit now, and return for how many seconds this clone has seen it there."""
         self._last = (branch, tip)
+        branch = f"{self._bus}{branch}"
         known = {name: (oid, float(at), float(up)) for oid, at, up, name in self._file.read()}
         wall, running = time.time(), time.monotonic()
         before = known.pop(branch, None)

@@ -21,6 +21,8 @@ from bridge.system.git import Git
 
 _REFS = "refs/kakeya-sent/"
 _ORDER = "refs/kakeya-order/"
+# The same commits by the bus that each was sent to, if the settings list several.
+_TO, _DEFAULT = "refs/kakeya-sent-to/", "default"
 # The request made with an idempotency key, by a code for the key: see bridge.requests.idempotency.
 KEYS = "refs/kakeya-keys/"
 # The trailer in the last part of a request commit's message.
@@ -33,9 +35,13 @@ class Sent:
     """The records of sent requests."""
 
     git: Git
+    # The place of the bus that requests are sent to; None if there is only one.
+    place: str | None = None
 
     def add(self, branch: str, commit: str) -> None:
         """Record a request as the last one."""
+        if self.place is not None:
+            self.git("update-ref", f"{_TO}{self.place or _DEFAULT}/{branch}", commit)
         for _ in range(_TRIES):
             number = max(self._numbers().values(), default=0) + 1
             both = f"update {_REFS}{branch} {commit}\ncreate {_ORDER}{number} {commit}\n"
@@ -51,6 +57,11 @@ class Sent:
     def commit_of(self, branch: str) -> str | None:
         """Return the request commit that was sent on a branch, or None."""
         return objects.resolve(self.git, _REFS + branch)
+
+    def was_sent_here(self, branch: str) -> bool:
+        """Return whether a request is recorded as sent to this bus."""
+        sent = objects.resolve(self.git, f"{_TO}{self.place or _DEFAULT}/{branch}")
+        return sent is not None and sent == self.commit_of(branch)
 
     def note(self, key: str, commit: str, instead_of: str | None = None) -> None:
         """Record the request of an idempotency key, unless a request other than ``instead_of`` is recorded."""
@@ -76,10 +87,25 @@ class Sent:
         numbers = self._numbers()
         return sorted(commits, key=lambda branch: (numbers.get(commits[branch], 0), age_sort_key(branch)))
 
+    def branches_of_bus(self) -> list[str]:
+        """Return the branches that were sent to this bus, as far as that was recorded."""
+        if self.place is None:
+            return self.branches()
+        others = {}
+        for ref, oid in self.git.refs(_TO).items():
+            place, _, branch = ref.removeprefix(_TO).partition("/")
+            others[branch, oid] = place
+        commits = {ref.removeprefix(_REFS): oid for ref, oid in self.git.refs(_REFS).items()}
+        # Older records do not say it: then it was the default remote.
+        own = self.place or _DEFAULT
+        return [
+            name for name in self.branches() if others.get((name, commits.get(name, "")), _DEFAULT) == own
+        ]
+
     def forget(self, branch: str) -> None:
         """Remove a record."""
         if commit := self.commit_of(branch):
-            others = [ref for ref, oid in self.git.refs(_ORDER, KEYS).items() if oid == commit]
+            others = [ref for ref, oid in self.git.refs(_ORDER, KEYS, _TO).items() if oid == commit]
             self.git.delete_refs([*others, _REFS + branch])
 
 

@@ -216,9 +216,11 @@ def _altered_workload(git: Git, branch: RequestBranch, result: Result) -> list[s
 class KnownAnswers:
     """The answers verified in this clone, by branch and result. Answers are final, so a changed answer was replaced."""
 
-    def __init__(self, git: Git) -> None:
+    def __init__(self, git: Git, place: str = "") -> None:
         self._git = git
         self._file = NoteFile(git, _KNOWN_FILE, _KNOWN_LINE, _KNOWN_MOST)
+        # No branch has a colon in its name.
+        self._bus = f"{place}:" if place else ""
 
     def compare(self, report: Report) -> Report:
         """Record a valid answer. If it replaces another one, add a failed check unless a pinned key signed it."""
@@ -237,9 +239,10 @@ class KnownAnswers:
 
     def of(self, branch: str) -> str | None:
         """Return the id of the result that was recorded for a branch, or None."""
-        return next((result for result, name in self._file.read() if name == branch), None)
+        return next((result for result, name in self._file.read() if name == f"{self._bus}{branch}"), None)
 
     def note(self, branch: str, result: str) -> None:
         """Record the id of a result, unless the repository is read-only."""
-        others = [(oid, name) for oid, name in self._file.read() if name != branch]
-        self._file.write(f"{oid} {name}" for oid, name in [*others, (result, branch)])
+        own = f"{self._bus}{branch}"
+        others = [(oid, name) for oid, name in self._file.read() if name != own]
+        self._file.write(f"{oid} {name}" for oid, name in [*others, (result, own)])

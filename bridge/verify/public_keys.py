@@ -29,6 +29,8 @@ _FILE = "runner.pub"
 PINNED_FILE = f"{FOLDER}/{_FILE}"
 VARIABLE = "KAKEYA_PUBLIC_KEY"
 SETTING = "kakeya.publicKey"
+# The setting of one remote, which comes before the one for all.
+_OF_REMOTE = "kakeyaPublicKey"
 HOW_TO_PIN = Advice(
     "Pin the runner's key: ", KEY, f", {VARIABLE}, git config {SETTING}, or {PINNED_FILE} on the main branch."
 )
@@ -122,8 +124,9 @@ def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> P
         return _of_file(Path(variable), VARIABLE)
     if git is None:
         return None
-    if setting := git.maybe("config", "--type=path", "--get", SETTING):
-        return _of_file(git.base() / setting, f"git config {SETTING}")
+    for name in (f"remote.{remote}.{_OF_REMOTE}", SETTING):
+        if setting := git.maybe("config", "--type=path", "--get", name):
+            return _of_file(git.base() / setting, f"git config {name}")
     return _of_default_branch(git, remote)
 
 

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 
 from bridge.bus.wire import State
 from bridge.presets.announced import runners_of
+from bridge.requests.sighting import RunnerSighting
 from bridge.show.alarm import WINDOW
 from bridge.show.build import version
 from bridge.show.forms.templates import render, style
@@ -42,6 +43,15 @@ class Links:
 
     root: str = "/"
     files: bool = False
+    # The label of the bus, if there are several.
+    bus: str = ""
+
+    @property
+    def top(self) -> str:
+        """The address of the page of all buses; empty if there is only one."""
+        if not self.bus:
+            return ""
+        return f"{self.root}../../index.html" if self.files else "/"
 
     def home(self, page: int = 1, wanted: Filter | None = None) -> str:
         """Return the address of a page of the list."""
@@ -71,7 +81,12 @@ class Links:
         return f"{self.root}{name}"
 
 
-_SERVED = Links()
+SERVED = Links()
+
+
+def bus_links(label: str, *, files: bool = False) -> Links:
+    """Return the links of one of several buses."""
+    return Links("" if files else f"/bus/{quote(label)}/", files, label)
 
 
 def list_file(page: int) -> str:
@@ -83,7 +98,7 @@ class Pages:
     """The pages of one bus. ``links`` builds addresses. ``policy`` is the Content-Security-Policy of exported files."""
 
     def __init__(
-        self, address: str, links: Links = _SERVED, policy: str = "", alarms: Callable[[], int] = lambda: 0,
+        self, address: str, links: Links = SERVED, policy: str = "", alarms: Callable[[], int] = lambda: 0,
         shown: Callable[[Row], Conclusion] = lambda row: row.status.shown,
     ) -> None:  # fmt: skip
         self._address = address
@@ -95,20 +110,30 @@ class Pages:
 
     def at(self, root: str) -> "Pages":
         """Return the same pages for another folder level; ``root`` is the relative path to the first page."""
-        return Pages(self._address, Links(root, self._links.files), self._policy, self._alarms, self._shown)
+        links = replace(self._links, root=root)
+        return Pages(self._address, links, self._policy, self._alarms, self._shown)
+
+    @property
+    def links(self) -> Links:
+        """The addresses of these pages."""
+        return self._links
+
+    @property
+    def shown(self) -> Callable[[Row], Conclusion]:
+        """Returns what is known of a row's answer."""
+        return self._shown
 
     def requests(self, snapshot: Snapshot, wanted: Filter, page: int, size: int = PAGE_ROWS) -> str:
         """Return a page of the list. The first page begins with the runners, the queue and the running jobs."""
         listing = snapshot.listing(wanted, page, size)
         is_first = wanted == Filter() and listing.page == 1
-        now, states = time.time(), list(State)
+        states = list(State)
         counts = Counter(
             (row.state, shown.word, shown.grade) for row in snapshot.rows for shown in [self._shown(row)]
         )
-        runners = [(sighting, str(sighting.availability(now))) for sighting in snapshot.runners]
         return self._render(
             "requests.html", snapshot, title="Requests", listing=listing, wanted=wanted, choices=snapshot.choices,
-            runners=runners if is_first else [],
+            runners=_with_availability(snapshot) if is_first else [],
             waiting=snapshot.waiting[:_ABOVE] if is_first else [],
             running=snapshot.running[:_ABOVE] if is_first else [],
             counts=sorted(counts.items(), key=lambda each: states.index(each[0][0])),
@@ -144,6 +169,40 @@ class Pages:
             name, _TEMPLATES, links=self._links, address=self._address, policy=self._policy, snapshot=snapshot,
             version=version(), alarms=self._alarms(), outcome=self._shown, **values,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BusView:
+    """What the page of all buses shows of one: its pages and snapshot; without pages, why there are none."""
+
+    label: str
+    pages: Pages | None = None
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    problem: str = ""
+
+    @property
+    def runners(self) -> list[tuple[RunnerSighting, str]]:
+        """The runners of the bus, each with its availability."""
+        return _with_availability(self.snapshot)
+
+    @property
+    def recent(self) -> tuple[Row, ...]:
+        """The requests that are shown, the newest first."""
+        return self.snapshot.rows[:_ABOVE]
+
+
+def overview(buses: Sequence[BusView], *, files: bool = False, policy: str = "") -> str:
+    """Return the page of all buses."""
+    links = Links("" if files else "/", files=files)
+    return render(
+        "buses.html", _TEMPLATES, links=links, address="", policy=policy, snapshot=Snapshot(), version=version(),
+        alarms=0, title="Buses", buses=buses,
+    )  # fmt: skip
+
+
+def _with_availability(snapshot: Snapshot) -> list[tuple[RunnerSighting, str]]:
+    now = time.time()
+    return [(sighting, str(sighting.availability(now))) for sighting in snapshot.runners]
 
 
 def assets() -> dict[str, tuple[str, str]]:

@@ -99,7 +99,7 @@ class Runs:
         watch = self._watch
         report = verify(watch.git, branch, watch.presets, watch.pin, watch.client.sent.commit_of(branch.name))
         with self._lock:
-            report = KnownAnswers(watch.git).compare(report)
+            report = KnownAnswers(watch.git, watch.client.place).compare(report)
             self._found[branch.name, branch.tip] = report.conclusion
             self.version += 1
             if len(self._found) > limits.BRANCHES:

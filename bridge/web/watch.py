@@ -26,10 +26,13 @@ from bridge.requests.liveness import last_line, liveness_of
 from bridge.requests.runners import read_offers, read_runners, with_jobs
 from bridge.requests.sighting import RunnerSighting
 from bridge.requests.status import mark_unsigned, status_of
+from bridge.system.deadline import within
 from bridge.system.git import Git
 from bridge.web.snapshot import Row, Snapshot
 
 PRIVATE = "refs/kakeya-web/"
+# The same for a bus that has a place of its own.
+_PLACES = "refs/kakeya-web-bus/"
 
 # How often presets are read again.
 PRESETS_S = 60.0
@@ -57,14 +60,21 @@ class Watch:
         self.patterns = client.patterns
         self.snapshot = Snapshot(presets=self.presets)
         own = replace(client.remote.git, own_session=True)
-        self._remote = replace(client.remote, git=own, private=PRIVATE)
+        private = f"{_PLACES}{client.place}/" if client.place else PRIVATE
+        self._remote = replace(client.remote, git=own, private=private)
         self.address = self._remote.url
         self._rows: dict[str, Row] = {}
         self._since: dict[str, tuple[str, float]] = {}
         self._lines: dict[str, tuple[str, str]] = {}
+        # How long a poll may take; None: as long as git does.
+        self.limit_s: float | None = None
 
     def refresh(self) -> Snapshot:
         """Poll once: fetch the bus, read what changed, and return the snapshot, with the error if the fetch failed."""
+        with within(self.limit_s):
+            return self._refresh()
+
+    def _refresh(self) -> Snapshot:
         try:
             tips = self._newest(self._remote.fetch(*self.patterns))
             self._rows = {b: row for b, row in self._rows.items() if b in tips}

@@ -70,7 +70,7 @@ def sweep(
         if branch.current_state.is_final or branch.is_withdrawn or is_expired(git, branch, now)
     ]
     unanswered = len(branches) - len(finished)
-    known = sent.branches()
+    known = sent.branches_of_bus()
     deletable = [name for name in finished if everybody or name in known]
     others = len(finished) - len(deletable)
     mine = [name for name in known if requested_at(name) < before]

@@ -31,7 +31,9 @@ NAMES = {
 
 
 @pytest.mark.parametrize("suffix", ["", "-b876"])
-@pytest.mark.parametrize("prefix", ["mac-bridge/", "claude/mac-bridge-", "AgentMemory/mac-bridge-", "a/b/x-mac-bridge-", "a/b/c/"])
+@pytest.mark.parametrize(
+    "prefix", ["mac-bridge/", "claude/mac-bridge-", "AgentMemory/mac-bridge-", "a/b/x-mac-bridge-", "a/b/c/"]
+)
 @pytest.mark.parametrize(("name", "possible"), NAMES.items())
 def test_every_name_with_a_nonce_is_listed(name, possible, prefix, suffix):
     branch = f"{prefix}{name}-{NONCE}{suffix}"

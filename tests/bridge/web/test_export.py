@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from bridge.buses import Buses
 from bridge.errors import InfrastructureError, UsageError
 from bridge.web.export import MARK, export
 
@@ -27,7 +28,7 @@ def test_every_link_leads_to_a_file_and_nothing_runs(web, jobs, keyed, tmp_path)
     runs.append(web.client.run("talk"))
     folder = tmp_path / "site"
 
-    count = export(web.client, folder, 100)
+    count = export(Buses.of(web.client.git.directory), folder, 100)
 
     files = [path for path in folder.rglob("*") if path.is_file()]
     pages = [path for path in files if path.suffix == ".html"]
@@ -51,10 +52,10 @@ def test_every_link_leads_to_a_file_and_nothing_runs(web, jobs, keyed, tmp_path)
 def test_an_earlier_export_is_replaced_and_a_limit_kept(web, tmp_path):
     folder = tmp_path / "site"
     old = web.client.run("noop")
-    export(web.client, folder, 1)
+    export(Buses.of(web.client.git.directory), folder, 1)
     time.sleep(1 - time.time() % 1)  # names tell which is newer by the second
     new = web.client.run("noop")
-    export(web.client, folder, 1)
+    export(Buses.of(web.client.git.directory), folder, 1)
 
     assert not (folder / "run" / old.branch).exists()
     assert (folder / "run" / new.branch / "index.html").is_file()
@@ -70,16 +71,16 @@ def test_what_is_no_export_stays(web, tmp_path):
 
     for name in ("full", "link", "file"):
         with pytest.raises(UsageError):
-            export(web.client, tmp_path / name, 10)
+            export(Buses.of(web.client.git.directory), tmp_path / name, 10)
 
     assert [path.name for path in full.iterdir()] == ["mine"]
 
 
 def test_without_a_bus_nothing_is_written(web, bus, tmp_path):
-    export(web.client, tmp_path / "site", 10)
+    export(Buses.of(web.client.git.directory), tmp_path / "site", 10)
     bus.rename(bus.with_name("away"))
 
     with pytest.raises(InfrastructureError):
-        export(web.client, tmp_path / "site", 10)
+        export(Buses.of(web.client.git.directory), tmp_path / "site", 10)
 
     assert (tmp_path / "site" / "index.html").is_file()

@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from bridge.bus.folder import bus_folder
+from bridge.buses import Buses
 from bridge.client import Client
 from bridge.presets.announced import runners_of
 from bridge.web import watch
@@ -119,7 +120,7 @@ def test_row_147_an_announcement_cannot_control_a_page(clone, announce, tmp_path
     web.page()
 
     page = web.page("/presets")
-    export(web.client, tmp_path / "site", 1)
+    export(Buses.of(web.client.git.directory), tmp_path / "site", 1)
 
     for text in (page, (tmp_path / "site/presets.html").read_text()):
         assert "alert(1)" in text
