@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -23,7 +23,7 @@ from bridge.presets.announced import Offers
 from bridge.requests import request_commit, why_waiting
 from bridge.requests.answered.sweep import Swept, sweep
 from bridge.requests.follow import follow
-from bridge.requests.liveness import BranchAges, last_line, liveness_of, queue_of
+from bridge.requests.liveness import BranchAges, is_expired, last_line, liveness_of, queue_of
 from bridge.requests.on_branch.carry import Carriers, not_forwarded
 from bridge.requests.outbox import Sent, find_branch, no_such_request, require_answer
 from bridge.requests.runners import read_offers, read_runners, with_jobs
@@ -304,10 +304,11 @@ class Client:
             tip = self.sent.commit_of(branch)
         if tip is None:
             raise no_such_request(branch, self.remote)
+        if not is_on_remote:
+            return self.carriers.with_cancel(history.read_branch(self.git, branch, tip))
         if self._last_read is None or (self._last_read.name, self._last_read.tip) != (branch, tip):
             self._last_read = history.read_branch(self.git, branch, tip)
-            if is_on_remote:
-                self.carriers.mark_forwarded(branch)
+            self.carriers.mark_forwarded(branch)
         return self._last_read
 
     def _known(self, branch: str) -> RequestBranch:
@@ -339,8 +340,7 @@ class Client:
         if status.waits_for == "approval":
             return replace(status, reason=why_waiting.needs_approval(request_branch))
         if status.waits_for == "runner" and self.carriers.is_unforwarded(request_branch.name):
-            carried = self.carriers.request(request_branch.name)
-            return replace(status, reason=not_forwarded(carried.session if carried else "your branch"))
+            return replace(status, reason=self.why_unforwarded(request_branch))
         if status.waits_for == "runner" and not request_branch.cancel:
             # If the other branches cannot be read, the status is still shown.
             with suppress(KakeyaError):
@@ -358,6 +358,24 @@ class Client:
         except KakeyaError:
             return {}
         return why_waiting.reasons(self.git, branches, runners, self.presets, self.patterns, time.time())
+
+    def unforwarded(self, listed: Collection[str]) -> dict[str, RequestBranch]:
+        """Return the requests on a session's branch that no runner has forwarded yet; ``listed`` are on the remote."""
+        waiting: dict[str, RequestBranch] = {}
+        for name in self.carriers.unforwarded():
+            commit = self.sent.commit_of(name)
+            if name in listed:
+                self.carriers.mark_forwarded(name)
+            elif commit and (self._place is None or self.sent.was_sent_here(name)):
+                waiting[name] = self.carriers.with_cancel(history.read_branch(self.git, name, commit))
+        return waiting
+
+    def why_unforwarded(self, branch: RequestBranch) -> Reason:
+        """Return why a request waits on a session's branch."""
+        if is_expired(self.git, branch, time.time()):
+            return why_waiting.expired(self.git, branch)
+        carried = self.carriers.request(branch.name)
+        return not_forwarded(carried.session if carried else "your branch")
 
     def runners(self, *, unsigned: bool = False) -> list[RunnerSighting]:
         """Fetch the records of the runners that announce themselves on the bus, and return them, newest first.
@@ -488,23 +506,32 @@ class Client:
         With ``verified=False``, none are.
         """
         listed = self.remote.list_branches(*self.patterns)
-        newest = sorted((branch for branch in listed if requested_at(branch)), key=age_sort_key, reverse=True)
+        unforwarded = self.unforwarded(listed)
+        everything = (branch for branch in {*listed, *unforwarded} if requested_at(branch))
+        newest = sorted(everything, key=age_sort_key, reverse=True)
         chosen = newest[:limit]
-        tips = self.remote.fetch_listed({branch: listed[branch] for branch in chosen})
+        tips = self.remote.fetch_listed({branch: listed[branch] for branch in chosen if branch in listed})
         branches = history.read_branches(self.git, tips)
-        shown = [status_of(branches[branch], self.git) for branch in chosen if branch in branches]
+        shown_branches = branches | unforwarded
+        shown = [status_of(shown_branches[branch], self.git) for branch in chosen if branch in shown_branches]
         if any(request_branch.current_state is State.REQUESTED for request_branch in branches.values()):
             # A request's place in the queue depends on the others that wait.
-            more = {branch: listed[branch] for branch in newest[limit:_QUEUE]}
+            more = {branch: listed[branch] for branch in newest[limit:_QUEUE] if branch in listed}
             reasons = self._reasons(
                 branches | history.read_branches(self.git, self.remote.fetch_listed(more))
             )
             shown = [replace(s, reason=reasons.get(s.branch)) if s.waits_for else s for s in shown]
+        shown = [
+            replace(s, reason=self.why_unforwarded(unforwarded[s.branch]))
+            if s.branch in unforwarded and s.waits_for
+            else s
+            for s in shown
+        ]
         marked = mark_unsigned(self.git, self.pin, shown, branches)
         if not verified:
             return marked
         ends = time.monotonic() + LIST_VERIFY_S
-        return [self._concluded(status, branches[status.branch], ends) for status in marked]
+        return [self._concluded(status, shown_branches[status.branch], ends) for status in marked]
 
     def _concluded(self, status: Status, request_branch: RequestBranch, ends: float) -> Status:
         # An answer that cannot be read in time, or at all, does not keep the others from the list.

@@ -286,7 +286,7 @@ def _push_right(client: Client) -> Check:
         if session is None:
             return Check.failed("push", error)
         fix = "A runner takes them from there if its policy lists the branch under bus.forward."
-        return Check("push", None, f"{error.message}; requests go on {session} instead", fix)
+        return Check("push", None, f"{error.message}; requests go on {session.branch} instead", fix)
     except KakeyaError as error:
         return Check.failed("push", error)
     message = f"a dry run to {branch} succeeded (the server's own rules may still refuse a real push)"

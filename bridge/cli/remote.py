@@ -28,6 +28,7 @@ from bridge.common.cli.screen import Grid, console
 from bridge.errors import UsageError
 from bridge.requests.answered.sweep import Swept
 from bridge.requests.status import Status
+from bridge.requests.waiting import Code
 
 # At most this many reasons for waiting, and this many names of figures, are shown.
 _REASONS = _NAMES = 5
@@ -79,10 +80,12 @@ def list_command(context: click.Context, limit: int, claims: str | None, *, as_j
             *([bus.label] if buses.several else []),
             status.branch,
         )
-        table.add_row(state_text(shown), *row)
+        waits = status.reason is not None and status.reason.code is Code.FORWARD
+        table.add_row("waiting to be forwarded" if waits else state_text(shown), *row)
     _print(table)
-    # Show only reasons for waiting on which somebody has to act.
-    stuck = [status.reason.text() for status in statuses if status.reason and status.reason.is_stuck]
+    # Only reasons that somebody may have to act on.
+    reasons = [status.reason for status in statuses if status.reason]
+    stuck = [reason.text() for reason in reasons if reason.is_stuck or reason.code is Code.FORWARD]
     for text, count in Counter(stuck).most_common(_REASONS):
         say(f"{count} waiting: {text}")
 

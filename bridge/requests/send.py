@@ -68,7 +68,7 @@ def send(
     session = (
         carry.remembered_session(git, remote)
         if on_branch is None
-        else carry.session_branch(git, remote, on_branch)
+        else carry.Session(carry.session_branch(git, remote, on_branch))
     )
     courier = Courier(git, remote, session)
     try:
@@ -85,7 +85,7 @@ def send(
             key = idempotency.Key.of(idempotency_key, who, content, idempotency.read_secret(git))
             sender = idempotency.IdempotentSender(git, remote, sent, patterns, courier.push)
             return Delivery(
-                *sender.send(key, lambda nonce: make(nonce=nonce, prove=key.proof)), courier.session
+                *sender.send(key, lambda nonce: make(nonce=nonce, prove=key.proof)), courier.session_name
             )
         return _send_new(courier, sent, make())
     except InfrastructureError as error:
@@ -108,7 +108,7 @@ def _send_new(courier: Courier, sent: Sent, prepared: Prepared) -> Delivery:
         else:
             sent.forget(branch)
         raise
-    return Delivery(branch, commit, session=courier.session)
+    return Delivery(branch, commit, session=courier.session_name)
 
 
 def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: str) -> RequestBranch:

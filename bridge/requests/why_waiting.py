@@ -1,5 +1,6 @@
 """Finds out why requests wait: reads their manifests, counts the queue, and calls ``explain_wait``."""
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -64,6 +65,12 @@ def reasons(
 def needs_approval(branch: RequestBranch) -> Reason:
     """Return the reason for a request that waits for approval."""
     return explain_wait(_waiting_request(branch, None, {}), (), QueuePosition(), 0.0)
+
+
+def expired(git: Git, branch: RequestBranch) -> Reason:
+    """Return the reason for a request that expired before a runner took it."""
+    (request,) = _read(git, [branch]).values()
+    return explain_wait(_waiting_request(branch, request, {}), (), QueuePosition(), time.time())
 
 
 def _places(

@@ -77,6 +77,7 @@ class Watch:
     def _refresh(self) -> Snapshot:
         try:
             tips = self._newest(self._remote.fetch(*self.patterns))
+            unforwarded = self.client.unforwarded(tips)
             self._rows = {b: row for b, row in self._rows.items() if b in tips}
             self._read(
                 {
@@ -89,9 +90,8 @@ class Watch:
             refs, sightings = self._runners()
             runners = tuple(with_jobs(sightings, branches))
             presets = self._offered(refs, runners)
-            rows = sorted(
-                self._dressed(branches, runners), key=lambda row: age_sort_key(row.branch), reverse=True
-            )
+            every = [*self._dressed(branches, runners), *self._unforwarded_rows(unforwarded)]
+            rows = sorted(every, key=lambda row: age_sort_key(row.branch), reverse=True)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not look like a bus on which nothing happens
             fault = as_kakeya_error(error)
             fix = printed(fault.fix, Door.WEB) or ""
@@ -186,6 +186,17 @@ class Watch:
             return replace(row, status=replace(row.status, life=life, last_line=lines.get(row.branch, "")))
 
         return [*map(dressed, self._rows.values())]
+
+    def _unforwarded_rows(self, branches: Mapping[str, RequestBranch]) -> list[Row]:
+        """Return the rows of requests that wait on a session's branch for a runner to forward them."""
+        contents = _contents(self.git, branches)
+        return [
+            Row(
+                replace(status_of(branch, self.git), reason=self.client.why_unforwarded(branch)),
+                branch, requested_at(name), *contents[name],
+            )
+            for name, branch in branches.items()
+        ]  # fmt: skip
 
     def _last_line(self, branch: str) -> str:
         tip = self._rows[branch].request_branch.tip

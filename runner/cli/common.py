@@ -5,6 +5,7 @@ import time
 from contextlib import suppress
 from types import FrameType
 
+from bridge.common.cli.commands import REFERENCE, option
 from bridge.common.cli.output import say
 from bridge.common.process import ENDING_SIGNALS
 from bridge.system.signals import StopRequest
@@ -30,6 +31,23 @@ def say_refused(policy: Policy) -> None:
         say("the policy refuses these presets and allows all others:")
     for line in lines:
         say(f"  {line}")
+
+
+forward_option = option(
+    "--forward", REFERENCE, multiple=True, metavar="PATTERN",
+    help="Forward requests from branches such as claude/*, whose agents may push to no other one; repeatable.",
+)  # fmt: skip
+
+
+def say_forwarded(policy: Policy) -> None:
+    """Print from which branches requests are forwarded."""
+    if policy.bus.forward:
+        say(
+            f"requests are forwarded from {', '.join(policy.bus.forward)}, for agents that may push nowhere else"
+        )
+        return
+    say("requests on agents' own branches are not forwarded: for agents that may push to one branch only,")
+    say("      name it under bus.forward in the policy, such as claude/*")
 
 
 def stop_on_signals(stop: StopRequest) -> None:

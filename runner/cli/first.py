@@ -6,7 +6,7 @@ import click
 
 from bridge.common.cli.commands import REFERENCE, flag, json_option, option
 from bridge.common.cli.output import put, put_block, put_json, say
-from runner.cli.common import say_refused
+from runner.cli.common import forward_option, say_forwarded, say_refused
 from runner.cli.pinning import how_to_pin, make_first_key
 from runner.host.interpreter import find, pin
 from runner.policy import default_path, load_policy, write_template
@@ -21,8 +21,11 @@ from runner.state.heartbeat import serving_process
 @option(
     "--python", REFERENCE, metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]"
 )
+@forward_option
 @click.pass_obj
-def init_command(policy: Path | None, url: str, runner_id: str | None, python: str | None) -> None:
+def init_command(
+    policy: Path | None, url: str, runner_id: str | None, python: str | None, forward: tuple[str, ...]
+) -> None:
     """Write a first policy file, and make the key that signs answers.
 
     The policy refuses presets that run the requester's own code; edit it to allow more. It pins the interpreter by
@@ -30,10 +33,11 @@ def init_command(policy: Path | None, url: str, runner_id: str | None, python: s
     """
     path = policy or default_path()
     interpreter, version = find(python)
-    write_template(path, url, runner_id, interpreter=interpreter, version=version)
+    write_template(path, url, runner_id, interpreter=interpreter, version=version, forward=forward)
     rules = load_policy(path)
     put(path)
     say_refused(rules)
+    say_forwarded(rules)
     make_first_key(rules.state)
     say("next: kakeya-runner check")
     say(

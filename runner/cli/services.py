@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from pwd import struct_passwd
 from typing import Any
@@ -16,7 +16,7 @@ from bridge.common.cli.commands import EXISTING_FOLDER, FOLDER, REFERENCE, flag,
 from bridge.common.cli.output import put, put_block, say
 from bridge.errors import ExitCode, PolicyError, UsageError
 from bridge.verify.public_keys import PINNED_FILE, read_public_keys
-from runner.cli.common import say_refused
+from runner.cli.common import forward_option, say_forwarded, say_refused
 from runner.cli.pinning import how_to_pin
 from runner.doctor.readiness import examine
 from runner.host.interpreter import find
@@ -39,6 +39,7 @@ _SERVICES: Mapping[str, Callable[[Settings], Service]] = {"darwin": launchd.serv
     "--clone", EXISTING_FOLDER, metavar="DIR",
     help="Write the public key into this clone of the bus, for a maintainer to commit.",
 )  # fmt: skip
+@forward_option
 @option("--listener", FOLDER, metavar="DIR", help="Folder of GitHub's own runner: install the hook there.")
 @option("--root", FOLDER, metavar="DIR", help="Write the service's files below DIR and run no command.")
 @flag("--yes", "Do everything without asking. Without this option each step is confirmed, or only shown.")
@@ -48,6 +49,7 @@ def setup_command(
     url: str,
     runner_id: str | None,
     python: str | None,
+    forward: tuple[str, ...],
     clone: Path | None,
     listener: Path | None,
     root: Path | None,
@@ -66,7 +68,7 @@ def setup_command(
 
     def steps() -> Iterator[tuple[str, Plan]]:
         """Yield the steps in order, by title. A step is prepared after the previous one was done or declined."""
-        text, rules = _draft(file, url, runner_id, python)
+        text, rules = _draft(file, url, runner_id, python, forward)
         yield "policy", Plan([] if file.exists() else [write(file, text, mode=0o600)])
         yield "key", _key(rules.state)
         yield "pin", _pin(rules.state, clone)
@@ -86,7 +88,9 @@ def setup_command(
     if not changes:
         say("nothing was changed; add --yes to do this, or run it in a terminal")
         return ExitCode.SUCCEEDED
-    say_refused(load_policy(file))
+    rules = load_policy(file)
+    say_refused(rules)
+    say_forwarded(rules)
     if todo:
         say("still to be done by you:")
     for line in todo:
@@ -114,18 +118,23 @@ def _is_fit(policy: Path) -> bool:
     return fit
 
 
-def _draft(file: Path, url: str, runner_id: str | None, python: str | None) -> tuple[bytes, Policy]:
+def _draft(
+    file: Path, url: str, runner_id: str | None, python: str | None, forward: Sequence[str]
+) -> tuple[bytes, Policy]:
     """Return the existing policy, as text and parsed, or the one that would be written."""
     if file.exists():
         rules = load_policy(file)
         if rules.bus.url != url:
             fix = "Edit bus.url there, or name another policy: kakeya-runner --policy FILE setup ..."
             raise PolicyError(f"{file} serves {rules.bus.url}, not {url}", fix=fix)
+        if missing := [pattern for pattern in forward if pattern not in rules.bus.forward]:
+            fix = "Add it to bus.forward there."
+            raise PolicyError(f"{file} exists, and forwards nothing from {', '.join(missing)}", fix=fix)
         return file.read_bytes(), rules
     interpreter, version = find(python)
     with tempfile.TemporaryDirectory(prefix="kakeya-") as folder:
         draft = Path(folder) / "runner.yaml"
-        write_template(draft, url, runner_id, interpreter=interpreter, version=version)
+        write_template(draft, url, runner_id, interpreter=interpreter, version=version, forward=forward)
         return draft.read_bytes(), load_policy(draft)
 
 

@@ -4,6 +4,7 @@ import json
 import platform
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -58,14 +59,16 @@ def write_template(
     *,
     interpreter: Path | None = None,
     version: str | None = None,
+    forward: Sequence[str] = (),
 ) -> None:
     """Write a policy with comments; PolicyError if one exists or the URL is not supported."""
     if path.exists():
         raise PolicyError(f"{path} exists already", fix="Edit it, or name another file with --policy.")
     try:
-        Bus(url=url)
+        Bus(url=url, forward=[*forward])
     except ValidationError as error:
-        raise PolicyError(f"nothing was written: {describe_all(error, Bus, {'url': url})}") from error
+        written = {"url": url, "forward": [*forward]}
+        raise PolicyError(f"nothing was written: {describe_all(error, Bus, written)}") from error
     if parse(url).kind is not Kind.URL and Path(url).exists():
         # Use an absolute path, because the service is started in another folder.
         url = str(Path(url).absolute())
@@ -77,6 +80,7 @@ def write_template(
         "url": json.dumps(url),
         "interpreter": json.dumps(str(interpreter or sys.executable)),
         "version": json.dumps(version or platform.python_version()),
+        "forward": f"forward: {json.dumps([*forward])}" if forward else '# forward: ["claude/*"]',
     }
     template = Path(__file__).with_name("template.yaml").read_text(encoding="utf-8")
     text = template.format(id=name, labels=labels, **quoted)

@@ -13,6 +13,7 @@ from bridge.errors import PolicyError
 from bridge.system.git import Git
 from runner.bus.bus import Bus
 from runner.bus.store import open_store
+from runner.cli import main
 from runner.policy import Bus as BusSettings
 from runner.policy import Policy, default_path, load_policy, write_template
 
@@ -359,3 +360,24 @@ def test_git_sends_a_token_to_the_bus_alone(tmp_path, server):
 
     assert header(f"{server}/team/bus.git").startswith("Authorization: Basic ")
     assert header("https://other.example/team/bus.git") is None
+
+
+def test_the_template_forwards_from_the_named_branches(tmp_path):
+    path = tmp_path / "runner.yaml"
+    with pytest.raises(PolicyError, match=r"nothing was written.*forward"):
+        write_template(path, "git@host:a/b.git", forward=["*"])
+    write_template(path, "git@host:a/b.git", forward=["claude/*", "copilot/*"])
+    assert load_policy(path).bus.forward == ["claude/*", "copilot/*"]
+
+
+def test_init_says_what_it_forwards(tmp_path, monkeypatch, capsys):
+    for number, args in enumerate([[], ["--forward", "claude/*"]]):
+        path = tmp_path / f"{number}.yaml"
+        argv = ["kakeya-runner", "--policy", str(path), "init", "--bus", str(tmp_path), *args]
+        monkeypatch.setattr(sys, "argv", argv)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code in (0, None)
+        said = " ".join(capsys.readouterr().err.split())
+        assert ("requests are forwarded from claude/*" in said) is bool(args)
+        assert ("bus.forward" in said) is not bool(args)

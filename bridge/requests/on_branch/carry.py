@@ -5,9 +5,11 @@ as the one before, so working tree and index stay as they are.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from bridge.bus import branch_names, exact_refs, history, objects, wire
+from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.common import strict_json
 from bridge.common.advice import SNAPSHOT, TRY_AGAIN, Advice, joined
@@ -22,6 +24,8 @@ from bridge.system.git import Git
 # The commit that carries each request, and whether its request branch has not been seen yet.
 _CARRIERS = "refs/kakeya-carriers/"
 _UNFORWARDED = "refs/kakeya-unforwarded/"
+# The commit that carries the cancellation of a request that no runner had forwarded.
+_CANCELS = "refs/kakeya-carried-cancels/"
 _TRIES = 20
 _PUSH_FIRST = "If you may push to one branch only, push your commits to it: then the request goes on it."
 
@@ -43,17 +47,31 @@ class Carriers:
         carried = carrier.read_carrier(raw or b"")
         return carried if isinstance(carried, CarriedRequest) else None
 
+    def unforwarded(self) -> list[str]:
+        """Return the request branches that no runner was seen to have created yet."""
+        return [ref.removeprefix(_UNFORWARDED) for ref in self.git.refs(_UNFORWARDED)]
+
+    def add_cancel(self, branch: str, commit: str) -> None:
+        """Record the commit that carries the cancellation of a branch's request."""
+        self.git("update-ref", _CANCELS + branch, commit)
+
+    def with_cancel(self, branch: RequestBranch) -> RequestBranch:
+        """Return the request of a branch that does not exist yet, with the cancellation that was sent after it."""
+        raw = objects.read_commit(self.git, objects.resolve(self.git, _CANCELS + branch.name))
+        carried = carrier.read_carrier(raw or b"")
+        return replace(branch, cancel=carried.cancel) if isinstance(carried, CarriedCancel) else branch
+
     def is_unforwarded(self, branch: str) -> bool:
         """Return whether no runner was seen to have created the request branch yet."""
         return objects.resolve(self.git, _UNFORWARDED + branch) is not None
 
     def mark_forwarded(self, branch: str) -> None:
         """Record that the request branch exists."""
-        self.git("update-ref", "-d", _UNFORWARDED + branch)
+        self.git.delete_refs([_UNFORWARDED + branch, _CANCELS + branch])
 
     def forget(self, branch: str) -> None:
         """Remove a record."""
-        self.git.delete_refs([_CARRIERS + branch, _UNFORWARDED + branch])
+        self.git.delete_refs([_CARRIERS + branch, _UNFORWARDED + branch, _CANCELS + branch])
 
 
 def session_branch(git: Git, remote: Remote, name: str | None) -> str:
@@ -74,7 +92,14 @@ def session_branch(git: Git, remote: Remote, name: str | None) -> str:
     return branch
 
 
-def usable_session(git: Git, remote: Remote) -> str | None:
+class Session(NamedTuple):
+    """A branch that may carry requests, and its commit on the remote if that was just read."""
+
+    branch: str
+    there: str | None = None
+
+
+def usable_session(git: Git, remote: Remote) -> Session | None:
     """Return the checked-out branch if it may carry requests although the user did not name it.
 
     It must be on the remote with all its commits: what its owner has not pushed is never pushed with a request unasked.
@@ -85,7 +110,7 @@ def usable_session(git: Git, remote: Remote) -> str | None:
         here = objects.resolve(git, f"refs/heads/{branch}")
     except KakeyaError:
         return None
-    return branch if there and here and history.is_ancestor(git, here, there) else None
+    return Session(branch, there) if there and here and history.is_ancestor(git, here, there) else None
 
 
 def remember(git: Git, remote: Remote) -> None:
@@ -94,7 +119,7 @@ def remember(git: Git, remote: Remote) -> None:
         git("config", _setting(remote), "true", ok=range(256))
 
 
-def remembered_session(git: Git, remote: Remote) -> str | None:
+def remembered_session(git: Git, remote: Remote) -> Session | None:
     """Return the branch to send on if the remote is known to take no new branches."""
     known = git.maybe("config", "--type=bool", _setting(remote)) == "true"
     return usable_session(git, remote) if known else None
@@ -110,7 +135,12 @@ class Courier:
 
     git: Git
     remote: Remote
-    session: str | None
+    session: Session | None
+
+    @property
+    def session_name(self) -> str | None:
+        """The name of the session's branch, if requests go on it."""
+        return self.session.branch if self.session else None
 
     def push(self, branch: str, commit: str) -> bool:
         """Push a request commit. Returns False if its branch exists already. Raises the errors of ``Client.run``."""
@@ -135,11 +165,11 @@ class Courier:
         return True
 
 
-def send_on_branch(git: Git, remote: Remote, session: str, branch: str, commit: str) -> None:
+def send_on_branch(git: Git, remote: Remote, session: Session, branch: str, commit: str) -> None:
     """Push the request commit of a branch upon the session's branch. Raises the errors of ``Client.run``."""
     raw = objects.read_commit(git, commit)
     manifest = objects.read_blob(git, commit, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
-    carried = CarriedRequest(session, branch, manifest or b"", raw or b"")
+    carried = CarriedRequest(session.branch, branch, manifest or b"", raw or b"")
     parsed = branch_names.parse_branch(branch)
     message = carrier.request_message(carried, parsed.preset if parsed else branch)
     Carriers(git).add(branch, _push_upon(git, remote, session, message, objects.parents_of(git, commit)))
@@ -147,14 +177,15 @@ def send_on_branch(git: Git, remote: Remote, session: str, branch: str, commit: 
 
 def cancel_on_branch(git: Git, remote: Remote, carried: CarriedCancel) -> None:
     """Push a cancellation upon the session's branch. Raises the errors of ``Client.cancel``."""
-    _push_upon(git, remote, carried.session, carrier.cancel_message(carried), ())
+    commit = _push_upon(git, remote, Session(carried.session), carrier.cancel_message(carried), ())
+    Carriers(git).add_cancel(carried.cancel.branch, commit)
 
 
-def _push_upon(git: Git, remote: Remote, session: str, message: str, needed: Collection[str]) -> str:
+def _push_upon(git: Git, remote: Remote, known: Session, message: str, needed: Collection[str]) -> str:
     """Push an empty commit upon a branch, which must hold the commits that are needed, and return its id."""
-    who = request_commit.identity(git)
-    for _ in range(_TRIES):
-        there = remote.fetch(session).get(session)
+    who, session = request_commit.identity(git), known.branch
+    for i in range(_TRIES):
+        there = known.there if known.there and not i else remote.fetch(session).get(session)
         here = objects.resolve(git, f"refs/heads/{session}")
         base = _base(git, remote, session, here, there)
         for commit in needed:

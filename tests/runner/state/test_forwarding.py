@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 import pytest
 
@@ -131,6 +132,76 @@ class TestTheAgent:
         assert agent.run("touch", idempotency_key="task").status().state is State.SUCCEEDED
         with pytest.raises(UsageError, match="another request"):
             agent.run("count", {"n": 2}, idempotency_key="task")
+
+    def test_the_mcp_tool_falls_back_by_itself(self, agent, bus, handle, ran):
+        pytest.importorskip("mcp", reason="needs the extra [mcp]")
+        from bridge.mcp import calls, models  # noqa: PLC0415
+
+        door = calls.BusClient(str(agent.git.directory))
+        sent = calls.run(door, models.Ask(preset="touch", idempotency_key="once"))
+        assert refs(bus) == [SESSION, "main"]
+        assert calls.status(door, models.About()).waits_for == "forward"
+        assert calls.recent(door, models.Recent()).requests[0].waits_for == "forward"
+        again = calls.run(door, models.Ask(preset="touch", idempotency_key="once"))
+        assert (again.branch, again.existing) == (sent.branch, True)
+        handle()
+        assert calls.status(door, models.About(request=sent.branch)).state == "succeeded"
+        assert ran.exists()
+
+    @pytest.mark.long
+    def test_cancelled_by_the_mcp_tool(self, agent, handle, ran):
+        pytest.importorskip("mcp", reason="needs the extra [mcp]")
+        from bridge.mcp import calls, models  # noqa: PLC0415
+
+        door = calls.BusClient(str(agent.git.directory))
+        early, late = (calls.run(door, models.Ask(preset="elsewhere", labels=["nowhere"])) for _ in range(2))
+        assert calls.cancel(door, models.Cancel(request=early.branch)).state == "cancelled"
+        handle()
+        calls.cancel(door, models.Cancel(request=late.branch))
+        handle()
+        for sent in (early, late):
+            assert calls.status(door, models.About(request=sent.branch)).state == "cancelled"
+        assert not ran.exists()
+
+    def test_a_list_has_what_waits_to_be_forwarded(self, agent, bus, handle, kakeya):
+        run = agent.run("touch")
+        code, said = kakeya("list")
+        assert (code, "waiting to be forwarded" in said, f"from {SESSION} yet" in said) == (0, True, True)
+        (row,) = agent.list()
+        assert (row.branch, row.state, row.reason.code) == (run.branch, State.REQUESTED, "forward")
+        assert len(agent.list(1)) == 1
+        handle()
+        (row,) = agent.list()
+        assert (row.branch, row.state) == (run.branch, State.SUCCEEDED)
+        git(bus, "update-ref", "-d", f"refs/heads/{run.branch}")
+        assert agent.list() == []
+
+    @pytest.mark.long
+    def test_a_list_knows_of_a_cancellation_before_the_forward(self, agent, handle):
+        run = agent.run("touch")
+        run.cancel("a mistake")
+        (row,) = agent.list()
+        assert (row.state, row.reason, run.status().state) == (State.CANCELLED, None, State.CANCELLED)
+        handle()
+        assert run.status().state is State.CANCELLED
+
+    @pytest.mark.long
+    def test_what_expired_before_the_forward_is_named_so(self, agent):
+        agent.run("touch", lifetime=timedelta(seconds=1))
+        time.sleep(2.1)
+        assert [row.reason.code for row in agent.list()] == ["expired"]
+
+    @pytest.mark.long
+    def test_the_session_s_branch_is_read_once_a_request(self, agent, clone, http_bus):
+        git(clone, "remote", "set-url", "origin", http_bus.url)
+        agent.run("touch")
+        http_bus.requests.clear()
+        agent.run("touch")
+        listings = [
+            path for _, path, _ in http_bus.requests if path.endswith("/info/refs?service=git-upload-pack")
+        ]
+        # One for the default branch's name, and one for the session's branch.
+        assert len(listings) == 2
 
     @pytest.mark.long
     def test_ten_requests_with_own_commits_between(self, agent, bus, clone, handle):
