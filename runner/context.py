@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
@@ -42,6 +43,7 @@ from runner.state.identity import instance_of
 from runner.state.ledger import Ledger
 from runner.state.orders import OperatorMode, Orders
 from runner.state.recover import open_ledger
+from runner.state.turn import Turn
 
 if TYPE_CHECKING:
     from securesystemslib.signer import Signer
@@ -115,6 +117,8 @@ class RunnerContext:
     keys: Keys
     operator: Operator
     process: Process
+    # It is always this runner's, unless several runners share a service.
+    turn: Turn = field(default_factory=Turn)
     # Branches whose answers are to be noted on the bus.
     to_note: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_TO_NOTE))
 
@@ -132,8 +136,10 @@ class RunnerContext:
 
 
 @contextmanager
-def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerContext]:
-    """Open and lock the state folder.
+def open_runner(
+    policy: Policy, tell: Callable[[str], None], turns: Path | None = None
+) -> Iterator[RunnerContext]:
+    """Open and lock the state folder. In the folder ``turns``, the runners of one service take turns.
 
     Raises:
         InfrastructureError: another process has it.
@@ -173,11 +179,12 @@ def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerC
             identity=identity,
             others=OtherRunners(policy.bus, state, reader.keys, instance),
             clock=Clock(max(_CLOCK_S, policy.limits.clock_skew_s), witness),
-            announcer=Announcer(bus, policy, fitness, identity, signer),
+            announcer=Announcer(bus, policy, fitness, identity, signer, is_shared=turns is not None),
             machine=Machine(host, versions, interpreter, fitness, choose(policy, tell)),
             keys=Keys(signer, public_keys, reader),
             operator=Operator(tell, StatusFile(state), Orders(state)),
             process=Process(stop, Health(state, bus)),
+            turn=Turn(turns, instance),
         )
         with stopped_by(stop):
             yield context

@@ -114,6 +114,8 @@ class Details(WireFile):
     poll_s: Annotated[float, Field(gt=0, le=limits.PRESENCE_VALID_S)]
     # Whether the runner gives some presets priority over others.
     has_priorities: bool = False
+    # Whether its machine runs the jobs of other buses too, one job at a time.
+    has_other_buses: bool = False
 
 
 def is_ref(name: str) -> bool:

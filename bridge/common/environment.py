@@ -60,6 +60,12 @@ def with_temporary(folder: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(folder)}
 
 
+def for_member() -> dict[str, str]:
+    """Return the environment for one of several runners of a service. Only the service talks to its manager."""
+    own = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
+    return {name: value for name, value in os.environ.items() if name not in own}
+
+
 def without_plugins() -> None:
     """Keep pydantic from searching all installed packages for plugins, which takes a tenth of a short command."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -55,6 +55,8 @@ class RunnerSighting:
     lease_ends_at: float | None = None
     # Whether the runner gives some presets priority over others.
     has_priorities: bool = False
+    # Whether its machine runs the jobs of other buses too, one job at a time.
+    has_other_buses: bool = False
 
     @property
     def promise_s(self) -> float:

@@ -262,6 +262,9 @@ def _promise(request: WaitingRequest, sighting: RunnerSighting, now: float, *, s
     fix = f"On the machine of {record.id}: kakeya-runner status"
     if availability is Availability.FAULT:
         message = f"{record.id} reports a fault, and may not take it"
+    elif is_late and sighting.has_other_buses:
+        message = f"{record.id} may be running a job of another bus: its machine runs one job at a time"
+        return Reason(Code.TURN, message, "", record.id, sure=False)
     elif is_late:
         message = f"{record.id} announced itself, but has not taken the request for {span(waited_s)}"
     else:

@@ -2,15 +2,20 @@
 
 import signal
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from bridge.common.cli.commands import REFERENCE, option
+import click
+
+from bridge.common.cli.commands import FILE, REFERENCE, option
 from bridge.common.cli.output import say
 from bridge.common.process import ENDING_SIGNALS
 from bridge.system.signals import StopRequest
 from runner.doctor.presets import refused_by
-from runner.policy import Policy
+from runner.policy import Policy, default_path
 
 # How long a command waits until the runner confirms an order: longer than the default pause between polls.
 ACK_S = 20.0
@@ -48,6 +53,17 @@ def say_forwarded(policy: Policy) -> None:
         return
     say("requests on agents' own branches are not forwarded: for agents that may push to one branch only,")
     say("      name it under bus.forward in the policy, such as claude/*")
+
+
+def policies_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument for the policies of a service that serves several buses."""
+    return click.argument("others", nargs=-1, type=FILE, metavar="[POLICY]...")(function)
+
+
+def policies_of(policy: Path | None, others: Sequence[Path]) -> list[Path]:
+    """Return the files of the named policies, each once; by default the one of this host."""
+    files = [*([policy] if policy else []), *others] or [default_path()]
+    return list(dict.fromkeys(file.absolute() for file in files))
 
 
 def stop_on_signals(stop: StopRequest) -> None:

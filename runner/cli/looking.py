@@ -9,21 +9,25 @@ from bridge.checklist import Check, show, show_incrementally
 from bridge.common.cli.commands import flag, json_option
 from bridge.common.cli.output import put_json
 from bridge.errors import ExitCode
+from runner.cli.common import policies_argument, policies_of
 from runner.doctor.readiness import SERVING, examine
 from runner.doctor.status import checks, overview
 from runner.policy import load_policy
 
 
 @click.command()
+@policies_argument
 @json_option
 @click.pass_obj
-def check_command(policy: Path | None, *, as_json: bool) -> int:
+def check_command(policy: Path | None, others: tuple[Path, ...], *, as_json: bool) -> int:
     """Check this host: policy, bus, interpreter, models, presets.
 
     Loads the models that the presets need, as jobs would load them. Downloads nothing.
     Exits with 0 if this host can serve, otherwise with 1.
     """
-    return show_incrementally(examine(policy), next_step, as_json=as_json)
+    files = policies_of(policy, others) if others else [policy]
+    codes = [show_incrementally(examine(file), next_step, as_json=as_json) for file in files]
+    return max(codes)
 
 
 def next_step(checks: Sequence[Check]) -> str:
@@ -33,19 +37,22 @@ def next_step(checks: Sequence[Check]) -> str:
 
 
 @click.command()
+@policies_argument
 @flag("--no-blas", "Skip the BLAS check of the engine, which takes seconds.")
 @json_option
 @click.pass_obj
-def status_command(policy: Path | None, *, no_blas: bool, as_json: bool) -> int:
+def status_command(policy: Path | None, others: tuple[Path, ...], *, no_blas: bool, as_json: bool) -> int:
     """Show what the runner is doing: its job, its queue, its last answers.
 
     Only reads the state folder, so it does not disturb a serving runner. Exits with 0 if a runner serves and reaches
     the bus, otherwise with 1.
     """
-    facts = overview(load_policy(policy), blas=not no_blas)
-    if as_json:
-        put_json(facts)
-    else:
-        show(checks(facts))
-    fine = facts["serving"] and not facts["runner"]["trouble"]
+    fine = True
+    for file in policies_of(policy, others) if others else [policy]:
+        facts = overview(load_policy(file), blas=not no_blas)
+        if as_json:
+            put_json(facts)
+        else:
+            show(checks(facts))
+        fine &= facts["serving"] and not facts["runner"]["trouble"]
     return ExitCode.SUCCEEDED if fine else ExitCode.FAILED

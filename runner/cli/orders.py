@@ -9,25 +9,30 @@ from bridge.bus.presence import RunnerState
 from bridge.common.cli.commands import Duration, option
 from bridge.common.cli.output import say
 from bridge.errors import InfrastructureError
-from runner.cli.common import ACK_S
+from runner.cli.common import ACK_S, policies_argument, policies_of
 from runner.policy import load_policy
 from runner.state.heartbeat import serving_process
 from runner.state.orders import Orders, wait_until_ended, wait_until_heard
 
 
 @click.command()
+@policies_argument
 @option(
     "--wait", Duration(), metavar="DUR",
     help="Wait until the runner has ended, for at most DUR (90s, 15m, 2h).",
 )  # fmt: skip
 @click.pass_obj
-def drain_command(policy: Path | None, wait: timedelta | None) -> None:
+def drain_command(policy: Path | None, others: tuple[Path, ...], wait: timedelta | None) -> None:
     """Let the running runner finish its job, take no other request, and end with exit code 0.
 
     A service that `kakeya-runner install` made does not start it again until the next start of the machine, or until
     you start the service.
     """
-    state = load_policy(policy).state
+    for file in policies_of(policy, others) if others else [policy]:
+        _drain(load_policy(file).state, wait)
+
+
+def _drain(state: Path, wait: timedelta | None) -> None:
     process = serving_process(state)
     if process is None:
         fix = "`kakeya-runner status` shows what the state folder says."
@@ -48,17 +53,22 @@ def drain_command(policy: Path | None, wait: timedelta | None) -> None:
 
 @click.command()
 @click.argument("switch", type=click.Choice(["on", "off"]))
+@policies_argument
 @option(
     "--reason", str, "", show_default=False,
     help="Reason, shown to everybody who reads the bus.",
 )  # fmt: skip
 @click.pass_obj
-def maintenance_command(policy: Path | None, switch: str, reason: str) -> None:
+def maintenance_command(policy: Path | None, switch: str, others: tuple[Path, ...], reason: str) -> None:
     """Let the runner take no requests until further notice (on), or let it take them again (off).
 
     A job that runs is finished. The runner stays alive and tells requesters so. A restart does not end maintenance.
     """
-    state = load_policy(policy).state
+    for file in policies_of(policy, others) if others else [policy]:
+        _maintain(load_policy(file).state, switch, reason)
+
+
+def _maintain(state: Path, switch: str, reason: str) -> None:
     state.mkdir(parents=True, exist_ok=True)
     orders = Orders(state)
     if switch == "off" and not orders.resume():

@@ -16,7 +16,7 @@ from bridge.common.cli.commands import EXISTING_FOLDER, FOLDER, REFERENCE, flag,
 from bridge.common.cli.output import put, put_block, say
 from bridge.errors import ExitCode, PolicyError, UsageError
 from bridge.verify.public_keys import PINNED_FILE, read_public_keys
-from runner.cli.common import forward_option, say_forwarded, say_refused
+from runner.cli.common import forward_option, policies_argument, policies_of, say_forwarded, say_refused
 from runner.cli.pinning import how_to_pin
 from runner.doctor.readiness import examine
 from runner.host.interpreter import find
@@ -24,6 +24,7 @@ from runner.policy import Policy, default_path, load_policy, write_template
 from runner.service import actions_listener, launchd, systemd
 from runner.service.plan import Plan, Service, Step, write
 from runner.service.settings import Settings, find_user, settings_for
+from runner.service.several import load_members
 from runner.state import signing_key
 
 _SERVICES: Mapping[str, Callable[[Settings], Service]] = {"darwin": launchd.service, "linux": systemd.service}
@@ -72,7 +73,7 @@ def setup_command(
         yield "policy", Plan([] if file.exists() else [write(file, text, mode=0o600)])
         yield "key", _key(rules.state)
         yield "pin", _pin(rules.state, clone)
-        settings = settings_for(rules, file, find_user(None, system=False), system=False)
+        settings = settings_for({file: rules}, find_user(None, system=False), system=False)
         yield "service", service_of(settings).install(root)
         if listener:
             yield "GitHub's listener", actions_listener.install(listener, file, root)
@@ -208,6 +209,7 @@ def policy_of(policy: Path | None, scope: str, name: str | None) -> tuple[Path, 
 
 
 @click.command()
+@policies_argument
 @scope_options
 @flag("--hook", "Install the script for GitHub's job-started hook instead.")
 @flag("--uninstall", "Remove the service, as `kakeya-runner uninstall` does.")
@@ -216,6 +218,7 @@ def policy_of(policy: Path | None, scope: str, name: str | None) -> tuple[Path, 
 @click.pass_obj
 def install_command(
     policy: Path | None,
+    others: tuple[Path, ...],
     scope: str,
     name: str | None,
     root: Path | None,
@@ -227,11 +230,14 @@ def install_command(
     """Install the runner as a service: launchd on macOS, systemd on Linux.
 
     Shows each change, with new files in full and changed files as a diff; with --yes it makes the changes. Anything
-    that is already up to date is left alone.
+    that is already up to date is left alone. With several policies, one service serves a bus for each.
     """
-    file, who = policy_of(policy, scope, name)
-    rules = load_policy(file)
-    settings = None if hook else settings_for(rules, file, who, system=scope == "system")
+    first, *more = policies_of(policy, others) if policy or others else [None]
+    file, who = policy_of(first, scope, name)
+    policies = {each.file: each.policy for each in load_members([file, *filter(None, more)])}
+    if hook and more:
+        raise UsageError("the hook reads one policy", fix="Name only that one.")
+    settings = None if hook else settings_for(policies, who, system=scope == "system")
     service = service_of(settings) if settings else actions_listener.hook(file)
     plan = service.uninstall(root) if uninstall else service.install(root)
     if plan.is_done:

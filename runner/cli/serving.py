@@ -2,23 +2,26 @@
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import click
 
 from bridge.bus.wire import EXIT_CODES
 from bridge.common.cli.commands import FOLDER, flag, option
-from bridge.errors import ExitCode, InfrastructureError
+from bridge.errors import ExitCode, InfrastructureError, UsageError
+from bridge.system.signals import StopRequest
 from bridge.system.spawn import DEVNULL, start
-from runner.cli.common import stop_on_signals, tell
+from runner.cli.common import policies_argument, policies_of, stop_on_signals, tell
 from runner.context import RunnerContext, open_runner
 from runner.doctor.presets import allowed_names
 from runner.doctor.readiness import trust
 from runner.host.models import with_workflow_models
 from runner.policy import Policy, load_policy
 from runner.serve.loop import keep_results, once, serve
+from runner.service.several import load_members, serve_several
 from runner.state import signing_key
 from runner.state.health import DAMAGED
 
@@ -26,20 +29,40 @@ _CAFFEINATE = "/usr/bin/caffeinate"
 
 
 @click.command()
+@policies_argument
 @option("--limit", click.IntRange(min=1), metavar="N", help="Stop after N requests.")
 @flag("--awake keep_awake", "Keep a Mac from sleeping while the runner serves.")
+@click.option("--turns", type=FOLDER, hidden=True)
 @click.pass_obj
-def serve_command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None:
+def serve_command(
+    policy: Path | None, others: tuple[Path, ...], limit: int | None, turns: Path | None, *, keep_awake: bool
+) -> None:
     """Serve requests from the bus until stopped.
+
+    With several policies, one service serves a bus for each, and their jobs run one at a time.
 
     SIGTERM, SIGHUP and ^C stop the runner and return a running job to the queue (or finish it, with `on_stop: finish`
     in the policy).
     """
-    rules = load_policy(policy)
+    files = policies_of(policy, others)
+    if len(files) > 1:
+        if limit is not None:
+            raise UsageError(
+                "--limit counts the requests of one policy", fix="Name one policy, or leave it out."
+            )
+        members, stop = load_members(files), StopRequest()
+        stop_on_signals(stop)
+        tell(
+            f"serving {len(members)} buses, one job at a time: {', '.join(each.policy.bus.url for each in members)}"
+        )
+        serve_several(members, tell, stop, *(["--awake"] if keep_awake else []))
+        tell("stopped")
+        return
+    rules = load_policy(files[0] if others else policy)
     handled = None
     while handled is None:
         try:
-            handled = _serve(rules, limit, keep_awake=keep_awake)
+            handled = _serve(rules, limit, turns, keep_awake=keep_awake)
         except InfrastructureError as error:
             if error.code != DAMAGED:
                 raise
@@ -47,9 +70,12 @@ def serve_command(policy: Path | None, limit: int | None, *, keep_awake: bool) -
     tell(f"stopped after {handled} requests")
 
 
-def _serve(rules: Policy, limit: int | None, *, keep_awake: bool) -> int:
-    with open_runner(rules, tell) as context:
+def _serve(rules: Policy, limit: int | None, turns: Path | None, *, keep_awake: bool) -> int:
+    say = tell if turns is None else lambda message: tell(f"{rules.bus.url}: {message}")
+    with open_runner(rules, say, turns) as context:
         stop_on_signals(context.process.stop)
+        if turns is not None:
+            _stop_with_parent(context.process.stop)
         context.process.heartbeat.begin(context.policy.state)
         _warn_unsigned(context)
         tell(
@@ -65,6 +91,18 @@ def _serve(rules: Policy, limit: int | None, *, keep_awake: bool) -> int:
                 return serve(context, limit=limit)
         finally:
             context.process.heartbeat.end()
+
+
+def _stop_with_parent(stop: StopRequest) -> None:
+    """Stop once the service that this runner is one of is gone: then its end of the standard input is closed."""
+
+    def watch() -> None:
+        with suppress(OSError):
+            while os.read(sys.stdin.fileno(), 1):
+                pass
+        stop.set()
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _warn_unsigned(context: RunnerContext) -> None:

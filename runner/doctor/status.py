@@ -3,9 +3,10 @@
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -20,6 +21,7 @@ from bridge.system.process import run
 from runner.policy import Policy
 from runner.state import activity, heartbeat, signing_key
 from runner.state.activity import Facts, read_facts
+from runner.state.turn import read_members
 
 # Tolerance for a process's start time, which is computed from the machine's start time and may be a little late.
 _CLOCK_S = 60.0
@@ -39,6 +41,7 @@ def overview(policy: Policy, *, blas: bool = True) -> dict[str, Any]:
         # The policy may have changed since the process started.
         "id": about.get("id", policy.id),
         "bus": about.get("bus", policy.bus.url),
+        "others": _others(policy, about),
         "state": str(policy.state),
         "serving": serving,
         "silent_s": _silent_s(policy) if serving else None,
@@ -50,6 +53,16 @@ def overview(policy: Policy, *, blas: bool = True) -> dict[str, Any]:
         "key_fault": keys["fault"],
         "blas": _blas(policy) if blas else None,
     }
+
+
+def _others(policy: Policy, about: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the other runners of the same service."""
+    members = read_members(Path(about["turns"])) if about.get("turns") else []
+    return [
+        {**other, "serving": heartbeat.serving_process(Path(other["state"])) is not None}
+        for other in members
+        if other["state"] != str(policy.state)
+    ]
 
 
 def _is_there(facts: Facts) -> bool:
@@ -81,6 +94,13 @@ def checks(overview: dict[str, Any]) -> Iterator[Check]:
     """Yield the overview as checks for people."""
     facts = overview["runner"]
     yield _serving(overview)
+    for other in overview["others"]:
+        message = f"the same service serves {other['bus']} ({other['policy']}), and runs one job at a time"
+        yield Check(
+            "also",
+            ok=other["serving"] or None,
+            message=message if other["serving"] else f"{message}; it is down",
+        )
     if overview["serving"] and facts["mode"] != RunnerState.SERVING:
         yield _mode(facts)
     if facts:

@@ -70,9 +70,11 @@ class Ready:
     It runs nothing until a ``Command`` passes it a job. ``close`` ends it if that did not happen.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Sequence[int] = ()) -> None:
+        """Start it. It keeps the descriptors ``kept`` open, and its job does not get them."""
         report, self._report_fd = os.pipe()
-        argv, fds = [sys.executable, "-I", "-c", _SUPERVISE], [self._report_fd]
+        self._kept = list(kept)
+        argv, fds = [sys.executable, "-I", "-c", _SUPERVISE], [self._report_fd, *kept]
         env = {"LC_ALL": "C.UTF-8"}
         try:
             child = start(argv, env=env, cwd="/", stdin=PIPE, stdout=PIPE, stderr=None, pass_fds=fds)
@@ -91,7 +93,9 @@ class Ready:
         child, report = self._started
         assert child.stdin  # noqa: S101 - asked for above
         try:
-            child.stdin.write(json.dumps({**job, "report_fd": self._report_fd}).encode() + b"\n")
+            child.stdin.write(
+                json.dumps({**job, "report_fd": self._report_fd, "kept_fds": self._kept}).encode() + b"\n"
+            )
             child.stdin.flush()
         except BrokenPipeError:
             self.close()
@@ -137,6 +141,7 @@ class Command:
         bounds: Mapping[str, int] | None = None,
         watched: Path | None = None,
         ready: Ready | None = None,
+        kept: Sequence[int] = (),
     ) -> None:
         self._sink = sink
         self.inside = inside
@@ -152,7 +157,7 @@ class Command:
             "bounds": dict(bounds or {}),
             "watched": str(watched or cwd),
         }
-        process = (ready.take(spec) if ready else None) or Ready().take(spec)
+        process = (ready.take(spec) if ready else None) or Ready(kept).take(spec)
         if process is None:
             raise BrokenPipeError("the supervisor ended before its job began")
         self._child, self._report = process

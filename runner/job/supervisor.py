@@ -75,7 +75,8 @@ def main() -> int:
     """Run the job that standard input describes. Returns 0 if it ran, however it ended."""
     job = json.loads(_first_line())
     report = os.fdopen(job["report_fd"], "w", encoding="utf-8", buffering=1)
-    os.set_inheritable(job["report_fd"], False)
+    for own in (job["report_fd"], *job["kept_fds"]):
+        os.set_inheritable(own, False)
     if _REAPER:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for signum in ENDING_SIGNALS:

@@ -19,6 +19,7 @@ from runner.serve.lease import Lease, leave_to_others, with_reason
 from runner.serve.next_action import Action
 from runner.state.ledger import Pending
 
+NOT_ITS_TURN = "waits for this machine, which serves other buses too"
 UNFIT = "waits until this host can run it again"
 CLOCK = "waits until this machine's clock can be trusted"
 # How long a poll retries failed pushes of answers, so that new requests are seen meanwhile.
@@ -84,7 +85,13 @@ def apply(
         return _turn_down(context, branch, refusal)
     # If this runner had left the request to others before, it failed here after the claim.
     others = context.others.has_declined(branch) and leave_to_others(context, branch, admitted.request)
-    return Waits(others, is_news=True) if others else execute(context, admitted)
+    return Waits(others, is_news=True) if others else _execute_in_turn(context, admitted)
+
+
+def _execute_in_turn(context: RunnerContext, admitted: Admitted) -> State | Waits | None:
+    """Run a request unless another runner of the same service runs one, or is next."""
+    with context.turn.hold() as is_held:
+        return execute(context, admitted) if is_held else Waits(NOT_ITS_TURN)
 
 
 def _kept_answer(context: RunnerContext, branch: RequestBranch) -> Pending | None:

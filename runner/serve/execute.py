@@ -49,7 +49,7 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
     cannot be reached. In the last case the answer is kept and pushed later.
     """
     # The supervisor starts while the claim is pushed, and gets the job only once the claim is on the bus.
-    with closing(Ready()) as ready:
+    with closing(Ready(context.turn.kept)) as ready:
         lease, request = Lease(context, admitted.branch), admitted.request
         context.ledger.begin(lease.request, branch=lease.branch)
         claimed = lease.advance(State.CLAIMED)

@@ -41,6 +41,7 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
         key=context.keys.public[0].short if context.keys.signer else None,
         id=context.identity.id,
         bus=context.bus.url,
+        turns=str(context.turn.folder) if context.turn.folder else None,
     )
     context.operator.orders.begin()
     context.announcer.begin()
@@ -83,7 +84,7 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
         if limit is not None and handled >= limit:
             break
         is_busy = worked or poller.has_more
-        pause = shortest if is_busy else min(pause * PAUSE_GROWTH, longest)
+        pause = shortest if is_busy or context.turn.is_awaited else min(pause * PAUSE_GROWTH, longest)
         if not is_busy:
             context.process.stop.wait(pause * random.uniform(0.7, 1.3))  # noqa: S311 - spreads polls, guards nothing
     return handled

@@ -56,6 +56,7 @@ class Poller:
         tracker.see(tips)
         gone = tracker.note_unsent(unsent, context.bus.push_fault)
         worked = self._scheduler.has_more = False
+        context.turn.begin_poll()
         if not order.takes_requests:
             tracker.pause(str(order.state))
         elif not tracker.is_settled:
@@ -63,6 +64,7 @@ class Poller:
             self._read(due)
             worked = self._scheduler.handle_next([request for request in due if request.is_read])
             tracker.forget_states(due)
+        context.turn.end_poll()
         self._report({**tracker.reasons(), **gone})
         return worked
 

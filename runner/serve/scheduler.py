@@ -10,7 +10,7 @@ from runner.admit.approvals import Approvals
 from runner.admit.manifests import UNFINISHED, Candidate, is_unfinished, read_candidate
 from runner.context import RunnerContext
 from runner.faults import explain
-from runner.serve.dispatch import Waits, apply, is_for_others, try_admit
+from runner.serve.dispatch import NOT_ITS_TURN, Waits, apply, is_for_others, try_admit
 from runner.serve.next_action import Action, decide, has_our_id
 from runner.serve.queue import FairQueue
 from runner.serve.tracked import TrackedRequest, Tracker
@@ -169,6 +169,10 @@ class Scheduler:
             published = apply(self._context, candidate, action, admitted)
         finally:
             ledger.clear_attempts([tip])
+        if isinstance(published, Waits) and published.reason == NOT_ITS_TURN:
+            # It is looked at again in the next poll.
+            request.why = published.reason
+            return False
         if isinstance(published, Waits):
             if request.note_wait(published.reason) and published.is_news:
                 self._context.operator.tell(f"{request.branch.name}: {published.reason}")

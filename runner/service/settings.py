@@ -48,22 +48,30 @@ class Settings:
         return [f"The service does not get this shell's {name}: {fix}" for name in self.left_out]
 
 
-def settings_for(policy: Policy, file: Path, who: pwd.struct_passwd, *, system: bool) -> Settings:
-    """Return the settings for serving a policy; UsageError if a system service would run as root."""
+def settings_for(policies: Mapping[Path, Policy], who: pwd.struct_passwd, *, system: bool) -> Settings:
+    """Return the settings for serving policies, given by their files.
+
+    Raises:
+        UsageError: a system service would run as root.
+    """
     if system and who.pw_uid == 0:
         fix = "Name the user whose runner it is: --as NAME"
         raise UsageError("a system service must not run as root", fix=fix)
-    longest = policy.limits.timeout_s if policy.on_stop == "finish" else 0
+    first, *others = map(str, policies)
+    longest = max(
+        (each.limits.timeout_s if each.on_stop == "finish" else 0) + each.limits.grace_s
+        for each in policies.values()
+    )
     variables, left_out = environment.for_service(is_own=who.pw_uid == os.getuid())
-    runner = (sys.executable, "-I", "-m", "runner", "--policy", str(file.absolute()))
+    runner = (sys.executable, "-I", "-m", "runner", "--policy", first)
     return Settings(
-        argv=(*runner, "serve", "--awake"),
-        watchdog=(*runner, "watchdog"),
+        argv=(*runner, "serve", "--awake", *others),
+        watchdog=(*runner, "watchdog", *others),
         user=who.pw_name,
         uid=who.pw_uid,
         home=Path(who.pw_dir),
         path=search_path(),
-        stop_s=int(longest + policy.limits.grace_s) + _HAND_BACK_S,
+        stop_s=int(longest) + _HAND_BACK_S,
         system=system,
         variables=variables,
         left_out=left_out,

@@ -59,9 +59,11 @@ class Announcer:
     """Announces one runner. Announces nothing before ``begin``, or if the policy sets no interval."""
 
     def __init__(
-        self, bus: Bus, policy: Policy, fitness: Fitness, identity: wire.Runner, signer: "Signer | None"
-    ) -> None:
+        self, bus: Bus, policy: Policy, fitness: Fitness, identity: wire.Runner, signer: "Signer | None",
+        *, is_shared: bool = False,
+    ) -> None:  # fmt: skip
         self._bus = bus
+        self._is_shared = is_shared
         self._policy = policy
         self._identity = identity
         self._signer = signer
@@ -204,7 +206,9 @@ class Announcer:
 
     def _add(self, writer: Writer, record: Presence) -> _StoredRecord:
         details = presence.Details(
-            poll_s=self._policy.bus.poll[1], has_priorities=bool(self._policy.priority)
+            poll_s=self._policy.bus.poll[1],
+            has_priorities=bool(self._policy.priority),
+            has_other_buses=self._is_shared,
         )
         blobs = {
             presence.FILE: writer.blob(record.to_bytes()),

@@ -182,6 +182,7 @@ class StepRunner:
             bounds=job_limits(preset.limits, limits),
             watched=self._space.tree.parent,
             ready=self._ready,
+            kept=self._context.turn.kept,
         )
 
     def _host_fault(self, inside: Sequence[str], ended: Ended) -> str | None:

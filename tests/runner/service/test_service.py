@@ -45,7 +45,7 @@ def calls(tmp_path, monkeypatch):
 def settings(runners, tmp_path):
     def make(*, system: bool = False, **policy: object):
         file = runners.policy("host", **policy)
-        made = settings_for(load_policy(file), file, NOBODY, system=system)
+        made = settings_for({file: load_policy(file)}, NOBODY, system=system)
         return replace(made, home=tmp_path / "home", variables={}, left_out=())
 
     return make
@@ -244,7 +244,7 @@ def test_below_another_root_files_are_written_and_nothing_is_run(settings, calls
 def test_a_system_service_never_runs_as_root(runners):
     file = runners.policy("host")
     with pytest.raises(UsageError, match="must not run as root"):
-        settings_for(load_policy(file), file, pwd.getpwuid(0), system=True)
+        settings_for({file: load_policy(file)}, pwd.getpwuid(0), system=True)
 
 
 def test_what_may_not_be_written_is_an_error_with_a_remedy(tmp_path):

@@ -44,7 +44,7 @@ def services(runners):
 
     def made(who: pwd.struct_passwd = ME) -> tuple[list[dict[str, str]], list[str]]:
         file = runners.policy("host")
-        settings = settings_for(load_policy(file), file, who, system=False)
+        settings = settings_for({file: load_policy(file)}, who, system=False)
         unit = systemd.unit(settings).decode()
         lines = dict(re.findall(r'^Environment="(\w+)=(.*)"$', unit, re.MULTILINE))
         plists = [launchd.plist(settings), launchd.watchdog_plist(settings)]

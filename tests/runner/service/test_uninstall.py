@@ -41,7 +41,7 @@ def manager(tmp_path, monkeypatch):
 @pytest.fixture
 def settings(runners, tmp_path):
     file = runners.policy("host")
-    made = settings_for(load_policy(file), file, find_user(None, system=False), system=False)
+    made = settings_for({file: load_policy(file)}, find_user(None, system=False), system=False)
     home = tmp_path / "home"
     home.mkdir()
     return replace(made, home=home, variables={}, left_out=())
