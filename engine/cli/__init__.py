@@ -3,6 +3,8 @@
 from bridge.common.cli.startup import QuietInterrupt
 
 with QuietInterrupt():
+    import os
+    import sys
     from collections.abc import Sequence
     from typing import NoReturn
 
@@ -15,6 +17,7 @@ with QuietInterrupt():
 
 COMMANDS = {
     "bench": "Measure decoding speed, compared with mlx-lm.",
+    "chat": "Chat with a model in the terminal.",
     "codec": "Measure the KV codecs.",
     "eval": "Evaluate a model: needle recall, caches at equal bits, drafter parity, restored prompts, the server.",
     "generate": "Answer or continue the text of --prompt, of --prompt-file, or of standard input.",
@@ -36,4 +39,10 @@ def cli() -> None:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line."""
-    run_program(cli, "kakeya-engine", argv)
+    try:
+        run_program(cli, "kakeya-engine", argv)
+    except SystemExit as ended:
+        if argv is None and "engine.serve.scheduler.thread" in sys.modules:
+            # After the server's engine was used, Python's own cleanup can abort: see engine.serve.shutdown.
+            os._exit(int(ended.code or 0))
+        raise

@@ -12,6 +12,7 @@ import click
 
 from bridge.common.cli.commands import EXISTING_FILE, flag, option
 from engine.cli import options as shared
+from engine.cli import prompts
 from engine.cli.types import CACHE_SPEC
 
 ROLLBACKS = ("auto", "late", "trim", "carry")
@@ -121,14 +122,7 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
         return prompt
     if prompt_file is None and sys.stdin.isatty():
         raise click.UsageError("nothing to continue: give --prompt, --prompt-file or standard input")
-    try:
-        if prompt_file:
-            return prompt_file.read_text("utf-8-sig")
-        return sys.stdin.buffer.read().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        from engine.errors import BadInput
-
-        raise BadInput(f"the prompt cannot be read: {error}", "it has to be text in UTF-8") from error
+    return prompts.from_file(prompt_file) if prompt_file else prompts.from_stdin()
 
 
 def _turns(tokenizer: Any, text: str, system: str | None) -> list[int]:

@@ -1,0 +1,101 @@
+"""``kakeya-engine chat``: a conversation in the terminal."""
+
+import sys
+from typing import Any
+
+import click
+
+from bridge.common.cli.commands import REFERENCE, option
+from engine.cli import prompts
+from engine.cli.types import CACHE_SPEC, DTYPES
+
+HELP = '''/clear  forget the conversation; the system message stays
+/stats  show figures of the last answer, and how much of the context is used
+/help   show this list
+/exit   end the chat, like Ctrl-D; also /quit and /bye
+"""     begin and end a message of several lines; pasted lines are one message{editor}
+Ctrl-C  cancel the answer; what was written of it stays in the conversation'''
+ENDINGS = ("/exit", "/quit", "/bye")
+SECOND_LINE = "; Alt-Enter begins a new line"
+
+
+@click.command()
+@option("--model name", REFERENCE, "tiny-chat", metavar="REF", help="A name, a folder or a hub id.")
+@option("--system", help="System message of the conversation.")
+@option(
+    "--draft", REFERENCE, "auto", metavar="auto|none|lookup|dflash|REF", help="Drafter, as in `serve`.",
+)  # fmt: skip
+@option("--cache", CACHE_SPEC, "raw", help="Cache spec: raw, e8v@4.25, affine@4g64, ...")
+@option(
+    "--dtype", click.Choice(DTYPES), help="Type to compute in.  [default: float32 on the CPU, else as stored]"
+)
+@option("--max-tokens", click.IntRange(1, 1 << 20), 8192, help="Maximum tokens of an answer.")
+@option(
+    "--temperature", click.FloatRange(0, 2), show_default="the model's own, else 0.7",
+    help="Sampling temperature; 0 is greedy.",
+)  # fmt: skip
+@option(
+    "--top-p", click.FloatRange(0, 1, min_open=True), show_default="the model's own, else all",
+    help="Sample from the likeliest tokens with this probability together.",
+)  # fmt: skip
+@option("--seed", click.IntRange(0, 2**63 - 1), help="Seed that makes sampling repeatable.")
+@click.option(
+    "--think/--no-think", default=None, help="Whether the model shall think first, if it can choose."
+)
+def command(*, name: str, system: str | None, think: bool | None, **options: Any) -> None:
+    """Chat with a model in the terminal.
+
+    Ctrl-C cancels an answer, Ctrl-D ends the chat, and /help lists its commands. If standard input is no terminal,
+    all of it is one message: the answer is printed, and the chat ends.
+
+    Answers go to standard output; everything else, such as thoughts if that is no terminal, to standard error. Nothing
+    is written to disk. The package prompt_toolkit, of the extra "chat", adds a line editor.
+    """
+    message = None
+    if sys.stdin.isatty():
+        from engine.cli.chat import ending
+
+        ending.give_back_on_sigterm()
+    elif not (message := prompts.from_stdin().strip()):
+        raise click.UsageError(
+            "standard input is empty: write a message to it, or start the chat in a terminal"
+        )
+    from engine.cli.chat.conversation import Conversation, opened
+
+    fields = {key: options.pop(key) for key in ("max_tokens", "temperature", "top_p", "seed")}
+    fields |= {} if think is None else {"chat_template_kwargs": {"enable_thinking": think}}
+    with opened(name, **options) as served:
+        conversation = Conversation(served, system, fields)
+        if message is not None:
+            conversation.answer_once(message)
+        else:
+            _talk(conversation)
+
+
+def _talk(conversation: Any) -> None:
+    """Answer messages until the user ends the chat."""
+    from engine.cli.chat import editor, screen
+
+    read, edits = editor.reader()
+    screen.note(f"{conversation.about}. /help lists the commands; Ctrl-D ends the chat.")
+    while True:
+        try:
+            text = editor.message(read)
+        except KeyboardInterrupt:
+            screen.note("Ctrl-D or /exit ends the chat.")
+            continue
+        except EOFError:
+            break
+        if text in ENDINGS:
+            break
+        if text == "/clear":
+            conversation.clear()
+            screen.note("The conversation is forgotten.")
+        elif text == "/stats":
+            screen.note(conversation.stats())
+        elif text == "/help":
+            screen.note(HELP.format(editor=SECOND_LINE if edits else ""))
+        elif editor.is_command(text):
+            screen.note(f"There is no command {text}; /help lists them.")
+        elif text:
+            conversation.answer(text)

@@ -1,0 +1,34 @@
+"""Ends the chat on SIGTERM, whatever it does, with the terminal as it was before."""
+
+import os
+import signal
+import sys
+import termios
+import threading
+
+import click
+
+from engine.cli.chat.screen import RESET
+
+
+def give_back_on_sigterm() -> None:
+    """On SIGTERM, restore the terminal's mode and end the process at once. Call it before other threads start.
+
+    A thread waits for the signal, because Python's handlers do not run while the main thread waits in ``readline``.
+    """
+    mode = termios.tcgetattr(sys.stdin)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def wait() -> None:
+        signal.pthread_sigmask(
+            signal.SIG_BLOCK, {signal.SIGTTOU}
+        )  # a background process may set the mode then
+        signal.sigwait({signal.SIGTERM})
+        try:
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, mode)
+            if sys.stdout.isatty():
+                click.echo(RESET)
+        finally:
+            os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=wait, name="sigterm", daemon=True).start()
