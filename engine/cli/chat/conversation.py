@@ -97,6 +97,7 @@ class Conversation:
             return "There is no answer yet."
         prompt, tokens, piece = self._last
         report, context = piece.report, self._served.model.context
+        kept, seconds = report["cached_tokens"], report["prefill_seconds"]
         speed = f" at {tokens / report['decode_seconds']:.1f} tokens/s" if report["decode_seconds"] else ""
         drafts = f"drafts   {report['draft']}"
         if report["proposed"]:
@@ -104,7 +105,7 @@ class Conversation:
         return "\n".join(
             (
                 f"answer   {tokens} tokens{speed}",
-                f"prompt   {prompt} tokens in {report['prefill_seconds']:.2f} s, {report['cached_tokens']} kept",
+                f"prompt   {prompt} tokens, {kept} known from before, read in {seconds:.2f} s",
                 drafts,
                 f"cache    {report['cache']}, {report['cache_bytes'] / 1e6:.2f} MB",
                 f"context  {prompt + tokens} of {context} tokens used",

@@ -8,10 +8,12 @@ import time
 
 import pytest
 
+from engine.models import registry
 from tests.engine.cli.terminal import CTRL_C, CTRL_D, ENTER, PROMPT, Terminal
 
 PASTE = "\x1b[200~{}\x1b[201~"
 QUESTION = "Count from 1 to 5."
+SMOLLM2 = registry.fetched("smollm2-135m")  # before a test has a home of its own
 LONG = ("--model", "tiny", "--max-tokens", "3000")  # never ends by itself
 
 
@@ -147,6 +149,19 @@ def test_a_full_context_is_said(editor):
         terminal.until("\n")
         terminal.type(CTRL_C)
         terminal.until(PROMPT)
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not SMOLLM2.is_dir(), reason="needs SmolLM2: kakeya-engine models get")
+def test_a_real_model_knows_what_was_said_until_it_is_cleared():
+    with chatting("--model", str(SMOLLM2), "--max-tokens", "40") as terminal:
+        terminal.until(PROMPT)
+        ask(terminal, "My name is Zora. Say hello to me.")
+        assert "Zora" in ask(terminal, "What is my name?").partition("name?\n")[2]
+        ask(terminal, "/clear")
+        assert "Zora" not in ask(terminal, "What is my name?")
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
 
