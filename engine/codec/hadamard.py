@@ -8,30 +8,10 @@ its inverse is its transpose.
 from functools import cache
 
 from engine import blas
-from engine.errors import BadInput
+from engine.codec.cpu.hadamard import factor
 from engine.mx import mx
 
-FACTORS = {1: 1, 3: 12, 5: 20, 7: 28}  # m by the odd part of the size
-LARGEST = 8192
 LEAST = 64  # the smallest size that is rotated by matrix products
-
-
-def factor(dim: int) -> int:
-    """Return ``m`` for a size ``m * 2^k``.
-
-    Raises:
-        BadInput: there is no such ``m``. (MLX itself accepts some sizes that it cannot transform.)
-    """
-    rest = dim
-    while dim > 0 and rest % 2 == 0:
-        rest //= 2
-    m = FACTORS.get(rest, 0)
-    if dim < 1 or dim > LARGEST or not m or dim % m:
-        raise BadInput(
-            f"there is no Hadamard rotation of size {dim}",
-            f"sizes are m * 2^k up to {LARGEST} with m = 1, 12, 20 or 28",
-        )
-    return m
 
 
 def rotate(x: mx.array) -> mx.array:

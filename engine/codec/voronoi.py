@@ -7,6 +7,7 @@ import numpy as np
 
 from engine.codec import graph, hadamard
 from engine.codec.cpu import decoder, encoder
+from engine.codec.cpu.hadamard import factor
 from engine.codec.row_codec import RowCodec
 from engine.codec.spec import EFFORTS, Layout
 from engine.errors import BadInput
@@ -41,7 +42,7 @@ class VoronoiCodec(RowCodec):
             raise BadInput(f"no effort {self.effort!r}", f"one of {', '.join(EFFORTS)}")
         if self.bits % 1 not in {0, 0.25}:
             raise BadInput(f"no Voronoi code of {self.bits} bits", "2.25, 3.25, 4.25, 5.25 or 6.25")
-        hadamard.factor(self.dim)
+        factor(self.dim)
         _ = self.layout
 
     @cached_property

@@ -1,11 +1,8 @@
 """The result of one round of decoding, and sums over rounds."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from engine.cache.protocol import Cache
 
 # After WATCHED_DRAFTS drafts, an accepted share below LEAST_ACCEPTED leads to a warning.
 WATCHED_DRAFTS, LEAST_ACCEPTED = 200, 0.05
@@ -154,14 +151,3 @@ class AcceptanceWatch:
 def ratio(part: float, whole: float) -> float | None:
     """Return ``part / whole``, or None if ``whole`` is 0."""
     return part / whole if whole else None
-
-
-def live_bytes(caches: Sequence[Cache]) -> int:
-    """Return the bytes of the arrays in caches. An empty quantized cache of mlx-lm cannot report its size."""
-    return sum(_live(cache) for cache in caches)
-
-
-def _live(cache: Any) -> int:
-    if hasattr(cache, "caches"):
-        return live_bytes(cache.caches)
-    return 0 if getattr(cache, "keys", ()) is None else int(cache.nbytes)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.codec import hadamard, spec
+from engine.codec import spec
+from engine.codec.cpu import hadamard
 from engine.codec.cpu.lattice import LIMIT, fold, inside, largest_product, nearest
 from engine.codec.spec import Guess, Layout, Search, safe_margin
-from engine.mx import mx
 
 # Blocks (of one or several scales) that are processed together, so that their arrays stay in a core's cache.
 COLUMNS = 12288
@@ -46,7 +46,7 @@ def _normalised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     They are ``[dim, n]``, and the powers' exponents ``[n]``.
     """
-    y = np.ascontiguousarray(x.T)
+    y = np.array(x.T, order="C")  # a copy even of a single vector: it is changed below
     largest = fold(np.maximum, np.abs(y))
     if not (largest <= spec.LARGEST).all():
         limit = np.float32(spec.LARGEST)
@@ -54,22 +54,7 @@ def _normalised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         largest = fold(np.maximum, np.abs(y))
     exponents = np.maximum((largest.view(np.int32) >> 23) - 127, -100)
     y *= np.ldexp(np.float32(1), -exponents)
-    return _rotated(y), exponents
-
-
-def _rotated(y: np.ndarray) -> np.ndarray:
-    """Return the Hadamard rotation of ``[dim, n]``, whose content is lost."""
-    dim, n = y.shape
-    if dim & (dim - 1):
-        return np.asarray(hadamard.rotate(mx.array(y.T))).T
-    other, half = np.empty_like(y), 1
-    while half < dim:
-        pairs, sums = (z.reshape(-1, 2, half, n) for z in (y, other))
-        np.add(pairs[:, 0], pairs[:, 1], out=sums[:, 0])
-        np.subtract(pairs[:, 0], pairs[:, 1], out=sums[:, 1])
-        y, other, half = other, y, 2 * half
-    y *= np.float32(1 / np.sqrt(dim))
-    return y
+    return hadamard.rotated(y), exponents
 
 
 class _Choice(NamedTuple):

@@ -5,8 +5,8 @@ from typing import Any
 
 from engine.cache import make_caches
 from engine.cache.kinds import layout_of
-from engine.dflash.step import live_bytes
 from engine.inject import NAME as PACKAGE
+from engine.live_bytes import live_bytes
 from engine.mx import mx, parameter_bytes
 from engine.serve.backend import Job, Options
 from engine.serve.errors import ApiError

@@ -15,12 +15,13 @@ from engine.dflash.propose.lookup import Lookup
 from engine.dflash.propose.proposer import Proposer
 from engine.dflash.rollback import rollback_for
 from engine.dflash.sampling import Sampler, Sampling
-from engine.dflash.step import Step, live_bytes, ratio
+from engine.dflash.step import Step, ratio
 from engine.dflash.stops import Stops
 from engine.errors import EngineError
 from engine.inject import NAME as PACKAGE
 from engine.inject.package import Package, check_options
 from engine.inject.package import rounds as package_rounds
+from engine.live_bytes import live_bytes
 from engine.serve.backend import Job, Options, Piece
 from engine.serve.prefix_cache.prefix import BlockPath, Prefixes
 from engine.serve.resident import Resident

@@ -263,3 +263,13 @@ def test_the_format_does_not_drift(bits):
         assert np.array_equal(np.array(written), golden[f"{effort}_{bits}"])
     codec = VoronoiCodec(128, bits)
     assert np.array_equal(np.array(codec.decode_rotated(mx.array(rows))), decoded)
+
+
+@pytest.mark.parametrize("dim", [64, 80])
+def test_numpy_changes_no_vector_that_it_encodes(dim):
+    """A single vector was once scaled in place."""
+    x = draw("gaussian", 1, dim, seed=2).astype(np.float32)
+    before = x.copy()
+    encoder = voronoi.encoder.encode(x, spec.Layout(dim, 4), spec.EFFORTS["normal"][4])
+    assert encoder.shape == (1, spec.Layout(dim, 4).nbytes)
+    assert np.array_equal(x, before)

@@ -1,0 +1,105 @@
+"""Measure the torch codec by the vector, and generation over packed codes by the step, beside raw caches.
+
+    python benchmarks/torch_cache.py [MODEL_FOLDER] [--device cpu|mps|cuda]
+
+Without a folder, a small model with random weights takes the steps. Arms take turns; a figure is the median of its
+rounds, with the fastest and the slowest beside it.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from bridge.common import host
+from engine.codec.spec import EFFORTS, Layout
+from engine.torch import cache_bytes, decoder, encoder, kakeya_cache
+from engine.torch.codecs import VoronoiRows
+
+DIM, ROUNDS = 128, 7
+SPECS = ("raw", "e8v@4.25", "e8v@4.25:fast", "e8@q38")
+
+
+def timed(arms, rounds, device):
+    """Return each arm's seconds; the arms take turns."""
+    seconds = {name: [] for name in arms}
+    for name, arm in [*arms.items()] * (rounds + 1):
+        start = time.perf_counter()
+        arm()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        seconds[name].append(time.perf_counter() - start)
+    return {name: each[1:] for name, each in seconds.items()}
+
+
+def show(name, seconds, each, unit):
+    middle, least, most = (f(seconds) / each for f in (statistics.median, min, max))
+    print(f"  {name:24} {middle * 1e3:9.4f} ms a {unit}  ({least * 1e3:.4f} to {most * 1e3:.4f})")
+
+
+def vectors(device, count):
+    """Print the time to encode and decode a vector: by torch, and on a CPU also by NumPy."""
+    x = torch.randn(count, DIM, generator=torch.Generator().manual_seed(0)).to(device)
+    print(f"\n{count} vectors of {DIM} values at a time, 4.25 bits, normal effort")
+    layout, search, rows = Layout(DIM, 4), EFFORTS["normal"][4], VoronoiRows(DIM, 4, "normal")
+    packed = rows.encode(x)
+    arms = {
+        "torch encodes": lambda: encoder.encode(x, layout, search),
+        "torch decodes": lambda: decoder.decode(packed, layout),
+    }
+    if device == "cpu":
+        arms |= {"numpy encodes": lambda: rows.encode(x), "numpy decodes": lambda: rows.decode(packed)}
+    for name, seconds in timed(arms, ROUNDS, device).items():
+        show(name, seconds, count, "vector")
+
+
+def steps(model, device, context, count):
+    """Print the time of a new token after a prompt, and the cache's share of the bytes of bfloat16."""
+    print(f"\n{count} tokens after {context}")
+    ids = torch.randint(3, 100, (1, context), generator=torch.Generator().manual_seed(1)).to(device)
+    caches = {spec: kakeya_cache(model, spec) for spec in SPECS}
+    with torch.inference_mode():
+        for cache in caches.values():
+            model(ids, cache=cache, logits_to_keep=1)
+
+        def decode(cache):
+            for _ in range(count):
+                model(ids[:, :1], cache=cache, logits_to_keep=1)
+            cache.crop(-count)
+
+        arms = {spec: lambda cache=cache: decode(cache) for spec, cache in caches.items()}
+        raw16 = cache_bytes(caches["raw"]) * 2 / model.dtype.itemsize
+        for spec, seconds in timed(arms, 3, device).items():
+            show(f"{spec} ({cache_bytes(caches[spec]) / raw16:.4f})", seconds, count, "token")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--contexts", type=int, nargs="*", default=[64, 512])
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+    }
+    if options.model:
+        model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+    else:
+        model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=6, vocab_size=1024))
+    model = model.eval().to(options.device)
+    machine = f"{host.chip()}, {host.cores()} cores, {host.system()}"
+    print(f"{machine}, torch {torch.__version__} ({torch.get_num_threads()} threads) on {options.device}")
+    for count in (6, 512):
+        vectors(options.device, count)
+    for context in options.contexts:
+        steps(model, options.device, context, 8)
+
+
+if __name__ == "__main__":
+    main()
