@@ -19,8 +19,8 @@ from engine.models import Pair, catalogue, load, registry
 from engine.models.agreement import Agreement, measure_agreement
 from engine.models.target import chosen_dtype
 from engine.mx import nn, parameter_bytes
-from engine.serve.backend import Model
 from engine.serve.settings import drafter_of
+from engine.serve.turns.kit import LoadedModel
 
 CONTEXT = 1 << 17  # assumed context length if neither a model nor its configuration names one
 WIDTHS = ("hidden_size", "n_embd", "d_model", "model_dim")
@@ -29,7 +29,7 @@ POLICIES = 16  # the most kinds of answers (caches, drafter) whose policies are 
 
 
 @dataclass(eq=False, kw_only=True)
-class Resident(Model):
+class Resident(LoadedModel):
     """A loaded model of this engine."""
 
     pair: Pair
@@ -53,8 +53,7 @@ class Resident(Model):
         Raises:
             BadInput: the drafter was trained with smaller blocks.
         """
-        if context is not None:
-            self.context = min(self.context, context)
+        super().limit(context, block_size)
         draft = self.pair.draft
         if block_size is None or draft is None:
             return

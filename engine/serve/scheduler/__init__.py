@@ -1,1 +1,1 @@
-"""The engine's thread: which models are loaded, which requests run, and what each computes next."""
+"""MLX: how an answer is decoded in turns, with drafts, and what it may need of memory."""

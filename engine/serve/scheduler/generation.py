@@ -106,6 +106,11 @@ class Generation:
         self._closing.close()
 
     @property
+    def steps(self) -> int:
+        """How many pieces it gave."""
+        return self.stats.steps
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the caches, including the drafter's context."""
         proposer = self._run.proposer

@@ -1,93 +1,26 @@
-"""Advances all active answers in turns.
+"""Advances all active answers in turns, and computes their rounds together if possible."""
 
-Each answer has its own caches and loop. In one cycle, every decoding answer runs one round, and one answer that still
-reads its prompt runs one chunk. So a long prompt delays the others by one chunk per round.
-
-Any error ends only one answer, with an error for its client. This includes a panic in a Rust library, which is a
-BaseException but not an Exception in Python. An answer stays in the list of active ones until its last event.
-"""
-
-import logging
-import secrets
-import time
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from engine.dflash.propose.proposer import Wanted, batched_drafts, can_share
-from engine.errors import EngineError
 from engine.mx import mx
-from engine.serve.backend import Job, Piece
-from engine.serve.errors import ApiError, bug
-from engine.serve.metrics import Metrics
 from engine.serve.resident import Resident
 from engine.serve.scheduler.generation import Generation
-from engine.serve.scheduler.residents import Residents
 from engine.serve.scheduler.rounds import Awaited, Draft, Forward, Verdict
-
-log = logging.getLogger("engine.serve")
-T = TypeVar("T")
+from engine.serve.turns import scheduler
 
 
-class Scheduler:
-    """The active answers. Everything here runs in the engine's thread.
+class Scheduler(scheduler.Scheduler):
+    """The active answers over MLX. Everything here runs in the engine's thread."""
 
-    ``wake`` is called when jobs have emitted all their pieces, and ``beat`` after each step, as a sign of life.
-    """
-
-    def __init__(
-        self, metrics: Metrics, residents: Residents, wake: Callable[[], None], beat: Callable[[], None]
-    ) -> None:
-        self._metrics, self._residents, self._wake, self._beat = metrics, residents, wake, beat
-        self.active: list[Generation] = []
-        self._turn = 0
-
-    @property
-    def used_bytes(self) -> dict[str, int]:
-        """Bytes reserved for answers, by model."""
-        used: dict[str, int] = {}
-        for each in self.active:
-            used[each.job.model] = used.get(each.job.model, 0) + each.predicted
-        return used
-
-    def cycle(self) -> None:
-        """Run one round of each answer, and one chunk of one prompt."""
-        for each in self.active:
-            each.together = max(each.together, len(self.active))
-        reading = [each for each in self.active if each.prefilling]
-        turns = [each for each in self.active if not each.prefilling]
-        for generation in turns:
-            generation.alone = len(turns) == 1
-        if reading:
-            self._turn += 1
-            turns.insert(0, reading[self._turn % len(reading)])
-            turns[0].alone = len(turns) == 1
-        waiting = [(each, wanted) for each in turns if (wanted := self._advance(each)) is not None]
+    def _compute(self, waiting: list[tuple[Generation, Awaited]]) -> None:
+        """Run the drafters and forward passes that answers wait for."""
         for resident in {generation.resident for generation, _ in waiting}:
             own = [each for each in waiting if each[0].resident is resident]
             drafting = [(each, wanted) for each, wanted in own if isinstance(wanted, Draft)]
             forwards = [(each, wanted) for each, wanted in own if isinstance(wanted, Forward)]
             self._together(resident, forwards + self._drafted(drafting))
-
-    def end(self, generation: Generation, error: BaseException | None) -> None:
-        """End an answer early, because of an error or because it was cancelled."""
-        self.active.remove(generation)
-        close(generation)
-        self.fail(generation.job, error)
-
-    def fail(self, job: Job, error: BaseException | None) -> None:
-        """Send a job's error to its client, unless it was cancelled (None). A bug gets an id that the log has too."""
-        if error is None:
-            self._metrics.finished.labels("cancelled").inc()
-            return
-        answer, error_id = _answer(error)
-        try:
-            if error_id is not None:
-                log.error("%s", error_id, exc_info=error)
-                self._residents.failed(job.model, error_id)
-            reason = "timeout" if answer.status == 408 else "error"  # noqa: PLR2004 - HTTP's own number
-            self._metrics.finished.labels(reason).inc()
-        finally:
-            job.fail(answer)
 
     def _drafted(self, drafting: list[tuple[Generation, Draft]]) -> list[tuple[Generation, Forward]]:
         """Run the drafters that answers wait for, together if possible. Returns their next requests."""
@@ -139,6 +72,7 @@ class Scheduler:
             if generation in self.active:
                 self._advance(generation, wake=False)
         self._wake()
+<<<<<<< HEAD
 
     def _output_of(self, compute: Callable[..., T], *args: Any, owners: list[Generation]) -> T | None:
         """Call a function for some answers. If it fails, these answers end, and the others go on."""
@@ -197,3 +131,5 @@ def _answer(error: BaseException) -> tuple[ApiError, str | None]:
         return ApiError(422, f"{error.message}.{remedy}", code="unusable"), None
     error_id = f"err-{secrets.token_hex(6)}"
     return bug(error_id), error_id
+=======
+>>>>>>> 8ec0787e (engine/serve/turns: keep the thread of an engine apart from MLX)

@@ -1,62 +1,21 @@
-"""The only thread that uses MLX: accepts jobs, starts them, and ends cancelled or late ones.
+"""The thread that uses MLX."""
 
-It gives signs of life (``Health.beat``), which show others whether it is stuck. If it cannot go on, it ends all
-requests with an error and sets the reason (``Health.failure``). The process has to end then.
-"""
-
-import logging
-import queue
-import threading
-import time
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Any
 
-from engine.mx import mx
-from engine.serve.backend import ENDING, STUCK, Health, Job, Memory
-from engine.serve.errors import ApiError, closing, failed, late
 from engine.serve.metrics import Metrics
-from engine.serve.prefix_cache.prefix import Prefixes
-from engine.serve.prefix_cache.store import Store
-from engine.serve.resident import Resident
-from engine.serve.scheduler.admission import Admission, shapes
-from engine.serve.scheduler.generation import Generation
-from engine.serve.scheduler.residents import Residents
-from engine.serve.scheduler.scheduler import Scheduler, close
+from engine.serve.scheduler.kit import MlxKit
+from engine.serve.scheduler.scheduler import Scheduler
 from engine.serve.settings import Settings
-
-log = logging.getLogger("engine.serve")
-IDLE = 1.0  # seconds between checks for idle models
-GRACE = 2.0  # seconds for which a newly loaded model waits for the jobs of the request that needs it
-TICK = 0.05  # seconds between checks for such jobs
-PAUSES = (0.05, 0.2, 1.0, 5.0)  # seconds to wait after each consecutive failed cycle
-HOPELESS = 60.0  # if every cycle fails for this many seconds, the thread gives up
+from engine.serve.turns.thread import TurnsThread
 
 
-@dataclass(eq=False)
-class Load:
-    """A request to load a model by its name."""
+class EngineThread(TurnsThread):
+    """The ``engine.serve.backend.Backend`` over MLX. Any thread may call the public methods."""
 
-    model: str
-    resident: "Future[Resident]" = field(default_factory=Future)
-
-    def fail(self, error: BaseException) -> None:
-        """End the request with an error."""
-        if self.resident.set_running_or_notify_cancel():
-            self.resident.set_exception(error)
-
-
-class EngineThread:
-    """The ``engine.serve.backend.Backend`` over MLX. Any thread may call the public methods.
-
-    ``wake`` is called when jobs have emitted all their pieces, so that these can be delivered together.
-    """
-
-    name = "mlx"
+    scheduler = Scheduler
 
     def __init__(self, settings: Settings, metrics: Metrics, wake: Callable[[], None] = lambda: None) -> None:
+<<<<<<< HEAD
         self.settings, self.metrics, self._wake = settings, metrics, wake
         self._inbox: queue.SimpleQueue[Job | Load | None] = queue.SimpleQueue()
         self._count = threading.Lock()
@@ -329,3 +288,6 @@ class EngineThread:
         shapes.cache_clear()
         if self.prefixes is not None:
             self.prefixes.forget(model)
+=======
+        super().__init__(MlxKit(settings, metrics), settings, metrics, wake)
+>>>>>>> 8ec0787e (engine/serve/turns: keep the thread of an engine apart from MLX)

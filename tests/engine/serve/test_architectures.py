@@ -46,7 +46,7 @@ class Engine:
                 name, Pair(architectures.build(name), None, base.tokenizer, name, {"target": part})
             )
 
-        monkeypatch.setattr("engine.serve.scheduler.residents.load_resident", build)
+        monkeypatch.setattr("engine.serve.scheduler.kit.load_resident", build)
         self.name = name
         self.thread = EngineThread(Settings(models=(name,), prefill_chunk=CHUNK), Metrics())
         self.thread.start()

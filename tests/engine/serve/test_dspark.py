@@ -41,7 +41,7 @@ def test_answers_are_those_of_plain_decoding(threshold, monkeypatch):
     draft = drafts.drafter(**drafts.DSPARK, confidence_threshold=threshold)
     parts = dict.fromkeys(("target", "draft"), base.parts["target"])
     resident = resident_of("dspark", Pair(models.llama(layers=4), draft, base.tokenizer, "dspark", parts))
-    monkeypatch.setattr("engine.serve.scheduler.residents.load_resident", lambda *_, **__: resident)
+    monkeypatch.setattr("engine.serve.scheduler.kit.load_resident", lambda *_, **__: resident)
     thread = EngineThread(Settings(models=("dspark",), prefill_chunk=16), Metrics())
     thread.start()
     try:

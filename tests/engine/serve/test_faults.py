@@ -21,12 +21,12 @@ from engine.serve.app import make_app
 from engine.serve.backend import Failed, Job, Options
 from engine.serve.errors import ApiError
 from engine.serve.metrics import Metrics
-from engine.serve.scheduler import residents as residents_module
-from engine.serve.scheduler import thread
 from engine.serve.scheduler.scheduler import Scheduler
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.server import Server
 from engine.serve.settings import Settings
+from engine.serve.turns import residents as residents_module
+from engine.serve.turns import thread
 
 
 @pytest.fixture
@@ -256,7 +256,7 @@ def test_health_names_models_that_are_not_here_or_cannot_be_loaded(tmp_path):
 
 DYING = """
 from engine.serve import shutdown
-from engine.serve.scheduler import thread
+from engine.serve.turns import thread
 from engine.serve.main import run
 from engine.serve.settings import Settings
 from engine.serve.scheduler.scheduler import Scheduler

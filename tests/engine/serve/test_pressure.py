@@ -8,9 +8,11 @@ import pytest
 from engine.serve.backend import Failed, Job, Options, Piece
 from engine.serve.metrics import Metrics
 from engine.serve.resident import expected_weights, load_resident
-from engine.serve.scheduler import thread
-from engine.serve.scheduler.residents import Residents
+from engine.serve.scheduler.kit import MlxKit
+from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings
+from engine.serve.turns import thread
+from engine.serve.turns.residents import Residents
 from tests.engine.serve.world import serving
 
 BOTH = ("--model", "tiny", "--model", "tiny-hybrid")
@@ -68,7 +70,7 @@ def test_models_take_turns_under_load(tight):
 def test_requests_that_load_different_models_at_once_load_each_once(monkeypatch):
     monkeypatch.setattr(thread, "GRACE", 600.0)
     settings = Settings(models=("tiny", "tiny-hybrid"), dtype="float32", memory_budget=budget_for_one())
-    engine = thread.EngineThread(settings, Metrics())
+    engine = EngineThread(settings, Metrics())
     engine.start()
     try:
         loads = {name: engine.load(name) for name in settings.models}
@@ -83,7 +85,8 @@ def test_requests_that_load_different_models_at_once_load_each_once(monkeypatch)
 
 
 def test_room_is_made_of_idle_models_alone():
-    residents = Residents(Settings(models=("tiny", "tiny-hybrid"), dtype="float32"), lambda _: None)
+    settings = Settings(models=("tiny", "tiny-hybrid"), dtype="float32")
+    residents = Residents(settings, MlxKit(settings, Metrics()))
     for name in ("tiny", "tiny-hybrid"):
         residents.get(name)
 

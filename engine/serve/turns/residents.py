@@ -2,12 +2,11 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
-from engine.mx import mx
 from engine.serve.errors import ApiError
-from engine.serve.resident import Resident, expected_weights, load_resident
 from engine.serve.settings import Settings
+from engine.serve.turns.kit import Kit, LoadedModel
 
 log = logging.getLogger("engine.serve")
 BROKEN_AFTER = 3  # a model may be broken after bugs ended this many consecutive answers
@@ -15,14 +14,11 @@ MENDED_AFTER = 30.0  # seconds until a broken model may be loaded again
 
 
 class Residents:
-    """The loaded models. Only the engine's thread changes them; others may read.
+    """The loaded models. Only the engine's thread changes them; others may read."""
 
-    ``forget`` is called with the name of each unloaded model.
-    """
-
-    def __init__(self, settings: Settings, forget: Callable[[str], None]) -> None:
-        self.settings, self._forget = settings, forget
-        self.by_name: dict[str, Resident] = {}
+    def __init__(self, settings: Settings, kit: Kit) -> None:
+        self.settings, self._kit = settings, kit
+        self.by_name: dict[str, LoadedModel] = {}
         self.loading: str | None = None  # the name of the model that is being loaded
         self.unloaded = {"idle": 0, "pressure": 0, "broken": 0}  # number of unloaded models by reason
         self._broken: dict[str, tuple[float, str]] = {}  # when its refusal ends, and the last error's id
@@ -43,7 +39,7 @@ class Residents:
     def _refused(self) -> list[str]:
         return [name for name, (until, _) in list(self._broken.items()) if time.monotonic() < until]
 
-    def get(self, name: str) -> Resident:
+    def get(self, name: str) -> LoadedModel:
         """Return a model, loaded if needed; ApiError 500 if it failed too often, BadInput if it cannot be loaded."""
         until, error_id = self._broken.get(name, (0.0, ""))
         if time.monotonic() < until:
@@ -56,9 +52,8 @@ class Residents:
             self.loading = name
             began = time.monotonic()
             log.info("loading %s", name)
-            once = self.settings.memory_budget is not None
             try:
-                resident = load_resident(name, self.settings.draft, self.settings.dtype, once=once)
+                resident = self._kit.load(name)
                 resident.limit(self.settings.context, self.settings.block_size)
                 self.by_name[name] = resident
             except Exception as error:
@@ -78,7 +73,7 @@ class Residents:
             return 0
         self.loading = name  # unknown size: it may have to be downloaded first
         try:
-            return expected_weights(name, self.settings.draft, self.settings.dtype)
+            return self._kit.expected(name)
         finally:
             self.loading = None
 
@@ -119,6 +114,11 @@ class Residents:
         """Return the number of bytes that unloading all idle models would free."""
         return sum(each.nbytes for name, each in self.by_name.items() if name not in busy)
 
+    def touch(self, name: str) -> None:
+        """Record that a request needed a model."""
+        if name in self.by_name:
+            self.by_name[name].used = time.monotonic()
+
     def succeeded(self, name: str) -> None:
         """Record that a model completed an answer."""
         self._failures.pop(name, None)
@@ -143,8 +143,7 @@ class Residents:
         if name not in self.by_name:
             return True
         try:
-            logits = self.by_name[name].pair.target(mx.zeros((1, 1), mx.int32))
-            return bool(mx.isfinite(logits).all().item())
+            return self._kit.runs(self.by_name[name])
         except BaseException:  # a panic in a library is not an Exception
             log.exception("%s cannot run a token", name)
             return False
@@ -159,5 +158,4 @@ class Residents:
         self.by_name.pop(name).release()
         self.unloaded[reason] += 1
         log.info("unloaded %s (%s)", name, reason)
-        self._forget(name)
-        mx.clear_cache()
+        self._kit.unloaded(name)

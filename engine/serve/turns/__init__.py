@@ -1,0 +1,1 @@
+"""The thread of every engine: its loaded models, its requests, and whose turn is next. Imports no engine."""
