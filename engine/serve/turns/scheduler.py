@@ -138,7 +138,7 @@ def close(generation: Answer) -> None:
 
 
 def _answer(error: BaseException) -> tuple[ApiError, str | None]:
-    """Return the error that a client gets, and its id if it is a bug."""
+    """Return the error that a client gets, and the id of the error if it is a bug."""
     if isinstance(error, ApiError):
         return error, None
     if isinstance(error, EngineError):

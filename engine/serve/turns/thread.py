@@ -239,7 +239,7 @@ class TurnsThread:
                 self._queue.popleft()
 
     def _begin(self, first: Job | Load) -> bool:
-        """Start a job, or hand out the model of a load. Returns False if there is no memory for it yet."""
+        """Start a job, or return the model of a load. Returns False if there is not enough memory yet."""
         if not self._admission.loads(first.model, self._used_bytes(first)):
             return False
         resident = self.residents.get(first.model)
