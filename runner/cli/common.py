@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import FILE, REFERENCE, option
+from bridge.common.cli.commands import FILE, option
 from bridge.common.cli.output import say
 from bridge.common.process import ENDING_SIGNALS
 from bridge.system.signals import StopRequest
@@ -39,7 +39,7 @@ def say_refused(policy: Policy) -> None:
 
 
 forward_option = option(
-    "--forward", REFERENCE, multiple=True, metavar="PATTERN",
+    "--forward", multiple=True, metavar="PATTERN",
     help="Forward requests from branches such as claude/*, whose agents may push to no other one; repeatable.",
 )  # fmt: skip
 

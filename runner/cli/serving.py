@@ -32,7 +32,7 @@ _CAFFEINATE = "/usr/bin/caffeinate"
 @policies_argument
 @option("--limit", click.IntRange(min=1), metavar="N", help="Stop after N requests.")
 @flag("--awake keep_awake", "Keep a Mac from sleeping while the runner serves.")
-@click.option("--turns", type=FOLDER, hidden=True)
+@option("--turns", FOLDER, hidden=True, help="Folder in which the runners of one service take turns.")
 @click.pass_obj
 def serve_command(
     policy: Path | None, others: tuple[Path, ...], limit: int | None, turns: Path | None, *, keep_awake: bool
