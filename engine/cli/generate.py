@@ -1,7 +1,6 @@
 """``kakeya-engine generate``: prints text from a model while it is decoded."""
 
 import json
-import sys
 import time
 from contextlib import closing
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from bridge.common.cli.commands import EXISTING_FILE, flag, option
+from bridge.common.cli.output import is_read_by_people
 from engine.cli import options as shared
 from engine.cli import prompts
 from engine.cli.types import CACHE_SPEC
@@ -121,7 +121,7 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
         raise click.UsageError("--prompt and --prompt-file exclude each other")
     if prompt is not None:
         return prompt
-    if prompt_file is None and sys.stdin.isatty():
+    if prompt_file is None and prompts.is_typed():
         raise click.UsageError("nothing to continue: give --prompt, --prompt-file or standard input")
     return prompts.from_file(prompt_file) if prompt_file else prompts.from_stdin()
 
@@ -149,7 +149,7 @@ class _Text:
 
     def __init__(self, stats: Any) -> None:
         self.stats = stats
-        self.live = sys.stderr.isatty() and not sys.stdout.isatty()
+        self.live = is_read_by_people(err=True) and not is_read_by_people()
         self.shown = 0.0
 
     def step(self, step: Any) -> None:

@@ -1,6 +1,5 @@
 """``kakeya-engine chat``: a conversation in the terminal."""
 
-import sys
 from typing import Any
 
 import click
@@ -16,6 +15,7 @@ HELP = '''/clear  forget the conversation; the system message stays
 """     begin and end a message of several lines; pasted lines are one message{editor}
 Ctrl-C  cancel the answer; what was written of it stays in the conversation'''
 ENDINGS = ("/exit", "/quit", "/bye")
+KNOWN = (*ENDINGS, "/clear", "/stats", "/help")
 SECOND_LINE = "; Alt-Enter begins a new line"
 
 
@@ -52,7 +52,7 @@ def command(*, name: str, system: str | None, think: bool | None, **options: Any
     is written to disk. The package prompt_toolkit, of the extra "chat", adds a line editor.
     """
     message = None
-    if sys.stdin.isatty():
+    if prompts.is_typed():
         from engine.cli.chat import ending
 
         ending.give_back_on_sigterm()
@@ -88,14 +88,24 @@ def _talk(conversation: Any) -> None:
             break
         if text in ENDINGS:
             break
-        if text == "/clear":
-            conversation.clear()
-            screen.note("The conversation is forgotten.")
-        elif text == "/stats":
-            screen.note(conversation.stats())
-        elif text == "/help":
-            screen.note(HELP.format(editor=SECOND_LINE if edits else ""))
-        elif editor.is_command(text):
-            screen.note(f"There is no command {text}; /help lists them.")
+        if (said := _obeyed(text, conversation, edits=edits)) is not None:
+            screen.note(said)
         elif text:
             conversation.answer(text)
+
+
+def _obeyed(text: str, conversation: Any, *, edits: bool) -> str | None:
+    """Obey a command and return what to say about it; None if the text is a message for the model."""
+    from engine.cli.chat import editor
+
+    word = text.partition(" ")[0]
+    if text == "/clear":
+        conversation.clear()
+        return "The conversation is forgotten."
+    if text == "/stats":
+        return str(conversation.stats())
+    if text == "/help":
+        return HELP.format(editor=SECOND_LINE if edits else "")
+    if word in KNOWN:
+        return f"{word} takes no words after it."
+    return f"There is no command {text}; /help lists them." if editor.is_command(text) else None

@@ -5,11 +5,11 @@ So prompts, drafts, caches, thoughts and limits are those of ``kakeya-engine ser
 
 import asyncio
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from bridge.common.cli.output import is_read_by_people
 from bridge.common.errors import ExitCode
 from bridge.reports.cache_spec import parse
 from engine.cli.chat.screen import Screen, note
@@ -48,7 +48,7 @@ def opened(reference: str, **options: Any) -> Iterator[Opened]:
     name, wanted = next(iter(server.names.items()))
     server.engine.start()
     try:
-        if sys.stderr.isatty():
+        if is_read_by_people(err=True):
             note(f"loading {name}")
         model = server.engine.load(wanted).result()
     except KeyboardInterrupt:  # nothing can interrupt the loading

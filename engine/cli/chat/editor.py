@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from bridge.common import environment
+from bridge.common.cli.output import is_read_by_people
 from engine.cli.chat import screen
 
 PROMPT, MORE = ">>> ", "... "
@@ -22,7 +23,7 @@ Reader = Callable[[str], str]
 
 def reader() -> tuple[Reader, bool]:
     """Return what reads the terminal, and whether it is prompt_toolkit's line editor."""
-    if not sys.stdout.isatty():
+    if not is_read_by_people():
         return _unseen, False
     if environment.get("TERM") != "dumb":
         with suppress(ImportError):

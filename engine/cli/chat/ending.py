@@ -8,6 +8,7 @@ import threading
 
 import click
 
+from bridge.common.cli.output import is_read_by_people
 from engine.cli.chat.screen import RESET
 
 
@@ -26,7 +27,7 @@ def give_back_on_sigterm() -> None:
         signal.sigwait({signal.SIGTERM})
         try:
             termios.tcsetattr(sys.stdin, termios.TCSANOW, mode)
-            if sys.stdout.isatty():
+            if is_read_by_people():
                 click.echo(RESET)
         finally:
             os._exit(128 + signal.SIGTERM)

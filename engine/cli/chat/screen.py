@@ -1,10 +1,8 @@
 """Shows a chat: answers on standard output, everything else on standard error."""
 
-import sys
-
 import click
 
-from bridge.common.cli.output import is_plain
+from bridge.common.cli.output import is_plain, is_read_by_people
 
 # Characters that control a terminal or reorder its text, by what is shown instead. Emoji are joined by others.
 CONTROLS = (
@@ -35,7 +33,7 @@ class Screen:
     """Prints one answer as it comes. A terminal shows thoughts dim, and control characters spelled out."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stdout.isatty()
+        self._terminal = is_read_by_people()
         self._dim = self._terminal and not is_plain()
         self._thinks = False
         self._open = False  # whether a line has begun

@@ -60,6 +60,8 @@ def test_a_conversation(editor):
         assert used(terminal) == first
         assert "Ctrl-C  cancel the answer" in ask(terminal, "/help")
         assert "There is no command /foo; /help lists them." in ask(terminal, "/foo")
+        assert "/clear takes no words after it." in ask(terminal, "/clear all")
+        assert used(terminal) == first
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
         assert terminal.is_restored
@@ -204,6 +206,18 @@ def test_what_a_pipe_may_come_to(text, argv, code, said, tmp_path, monkeypatch):
     assert ended == code, err
     assert said in err
     assert "Traceback" not in err
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("command", "closed", "code"),
+    [("chat", "<&-", 2), ("generate", "<&-", 2), ("chat", ">&-", 0), ("generate", ">&-", 0)],
+)
+def test_a_closed_input_or_output_is_no_bug(command, closed, code):
+    line = f"echo hi | {{ {sys.executable} -P -m engine {command} {closed}; }}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    assert ("standard input is closed" in done.stderr) == (code == 2)
 
 
 @pytest.mark.long
