@@ -16,7 +16,7 @@ from bridge.system.git import Git
 from bridge.system.git_output import ObjectInfo
 from runner.admit import trust
 from runner.admit.manifests import Candidate
-from runner.context import RunnerContext
+from runner.host.clock import Clock
 from runner.policy import Policy
 from runner.refusal import Refusal, Unable
 from runner.state.ledger import FENCED, Ledger
@@ -78,19 +78,19 @@ def start_deadline(request: Request) -> float:
     return min(latest, parse_time(request.expires_at).timestamp()) if request.expires_at else latest
 
 
-def keeps_unsigned_answer(context: RunnerContext, branch: RequestBranch) -> bool:
+def keeps_unsigned_answer(ledger: Ledger, clock: Clock, max_age_s: float, branch: RequestBranch) -> bool:
     """Return whether an unsigned answer stays: this runner gave it, or its request is too old to run.
 
     Answers from before ``trust.runners`` was set are unsigned. A second answer to such a request would only hide it.
     """
     if branch.unsigned is None or not branch.unsigned.is_final or branch.current_state.is_final:
         return False
-    record = context.ledger.entry(branch.name)
+    record = ledger.entry(branch.name)
     if record is not None and record.published is not None:
         return True
     parsed = branch_names.parse_branch(branch.name)
     age_s = time.time() - branch_names.nonce_time(parsed.nonce) if parsed else 0.0
-    return age_s > context.policy.limits.max_age_s and not context.clock.is_doubtful()
+    return age_s > max_age_s and not clock.is_doubtful()
 
 
 def _check_branch(candidate: Candidate, request: Request) -> None:

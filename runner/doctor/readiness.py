@@ -55,7 +55,7 @@ def examine(path: Path | None) -> Iterator[Check]:
             yield from _bus(context)
             yield _disk(policy)
             yield _sandbox(context.machine)
-            yield from visible_files(context)
+            yield from visible_files(context.machine.sandbox, context.policy, context.presets)
             yield _supervisor(context)
             yield from _engine(context)
             yield from check_presets(policy, context)

@@ -3,22 +3,22 @@
 from collections.abc import Iterator
 
 from bridge.checklist import Check
-from runner.context import RunnerContext
-from runner.job.sandbox import hub
+from bridge.presets import Presets
+from runner.job.sandbox import Sandbox, hub
 from runner.job.workspace import workspace
+from runner.policy import Policy
 
 
-def visible_files(context: RunnerContext) -> Iterator[Check]:
+def visible_files(box: Sandbox, policy: Policy, presets: Presets) -> Iterator[Check]:
     """Yield what jobs can read and write, and notes on settings whose paths jobs do not see in full."""
-    box, policy = context.machine.sandbox, context.policy
     if box.kind == "off":
         message = "jobs can read and write every file that this user can; nothing is hidden from them"
         yield Check("visible", None, message, "Set `sandbox: require` in the policy.")
         return
-    presets = [preset for preset in context.presets.values() if policy.allows(preset.name)]
+    allowed = [preset for preset in presets.values() if policy.allows(preset.name)]
     readable: dict[str, None] = {}
     with workspace(policy.state, "check") as space:
-        for preset in (None, *presets):
+        for preset in (None, *allowed):
             readable |= dict.fromkeys(box.shown_by(box.around([str(policy.interpreter)], space, preset)))
     yield Check(
         "visible", ok=True, message=f"jobs can read, as far as their presets name it: {', '.join(readable)}"
@@ -28,12 +28,12 @@ def visible_files(context: RunnerContext) -> Iterator[Check]:
         ok=True,
         message="jobs can write: only a folder and a home of their own, removed afterwards",
     )
-    for name, path in {item for preset in presets for item in box.hidden_settings(preset).items()}:
+    for name, path in {item for preset in allowed for item in box.hidden_settings(preset).items()}:
         fix = (
             "Give the file another name, or move it out of the folder that keeps it private, if jobs need it."
         )
         yield Check("visible", None, f"{name}: {path} is hidden from jobs, because it is a private file", fix)
-    found = [repositories for preset in presets if (repositories := box.repositories(preset)) is not None]
+    found = [repositories for preset in allowed if (repositories := box.repositories(preset)) is not None]
     if found:
         yield _cache(sorted({name for repositories in found for name in repositories}), policy.env)
 

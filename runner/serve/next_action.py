@@ -26,7 +26,7 @@ class Action(Enum):
 def decide(context: RunnerContext, request: TrackedRequest) -> Action:  # noqa: PLR0911 - one return a row
     """Decide on one branch. If this runner already holds it, an earlier process died during that job."""
     branch, state = request.branch, request.branch.state
-    if keeps_unsigned_answer(context, branch):
+    if keeps_unsigned_answer(context.ledger, context.clock, context.policy.limits.max_age_s, branch):
         return Action.NOTHING
     if state is None:
         return Action.CANCEL if branch.cancel else Action.TAKE

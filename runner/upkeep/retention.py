@@ -59,10 +59,12 @@ def apply_retention(
         context.operator.tell(f"{name} cannot be read: {error}")
 
     branches = read_each(context.bus.git, tips, failed, context.keys.reader)
+    oldest = context.policy.limits.max_age_s
     answered = {
         name
         for name, branch in branches.items()
-        if branch.current_state.is_final or keeps_unsigned_answer(context, branch)
+        if branch.current_state.is_final
+        or keeps_unsigned_answer(context.ledger, context.clock, oldest, branch)
     }
     # The times on the bus can only delay a deletion: this machine's clock may be ahead.
     now = times.confirmed_time(time.time(), times.request_times(context.bus.git, HEADS))

@@ -274,7 +274,7 @@ def test_check_lists_what_jobs_see(host, runners, presets):
             | more
         )
         with open_runner(load_policy(runners.policy("seen", **given)), print) as context:
-            return [*visible_files(context)]
+            return [*visible_files(context.machine.sandbox, context.policy, context.presets)]
 
     readable, writable, private, cache = said()
     assert {"/usr", str(host["shown"]), str(host["hf"] / "hub/models--a--b/blobs")[:-6] + "/refs"} <= set(

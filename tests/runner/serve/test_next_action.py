@@ -33,9 +33,11 @@ def context():
     """What `decide` asks of a context: who this runner is, and how many attempts there are."""
     return SimpleNamespace(
         identity=SimpleNamespace(instance="ours"),
+        clock=None,  # asked about unsigned answers alone
         ledger=SimpleNamespace(has_written=lambda salt: salt == "written here"),
         policy=SimpleNamespace(
-            limits=SimpleNamespace(attempts=3), bus=SimpleNamespace(longest_lease_s=900.0)
+            limits=SimpleNamespace(attempts=3, max_age_s=604_800.0),
+            bus=SimpleNamespace(longest_lease_s=900.0),
         ),
     )
 

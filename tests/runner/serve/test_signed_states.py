@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -328,18 +329,15 @@ def test_given_alone_an_answer_from_before_the_keys_is_left_as_it_is(keyed, clie
 def test_an_unsigned_answer_is_left_alone_if_it_is_ours_or_too_old(published, days, doubtful, left):
     at = int(deciding.time.time() - days * 86_400)
     name = f"mac-bridge/noop-{at}-abcdef"
-    context = SimpleNamespace(
-        ledger=SimpleNamespace(entry=lambda _: published and SimpleNamespace(published=published)),
-        policy=SimpleNamespace(limits=SimpleNamespace(max_age_s=7 * 86_400)),
-        clock=SimpleNamespace(is_doubtful=lambda: doubtful),
-    )
+    ledger = SimpleNamespace(entry=lambda _: published and SimpleNamespace(published=published))
+    keeps = partial(keeps_unsigned_answer, ledger, SimpleNamespace(is_doubtful=lambda: doubtful), 7 * 86_400)
     branch = RequestBranch(name, "t", "r", None, None, has_foreign_commits=False, unsigned=State.FAILED)
 
-    assert keeps_unsigned_answer(context, branch) is left
-    assert not keeps_unsigned_answer(context, replace(branch, unsigned=State.RUNNING))
-    assert not keeps_unsigned_answer(context, replace(branch, unsigned=None))
+    assert keeps(branch) is left
+    assert not keeps(replace(branch, unsigned=State.RUNNING))
+    assert not keeps(replace(branch, unsigned=None))
     if not published:
-        assert not keeps_unsigned_answer(context, replace(branch, name="odd"))
+        assert not keeps(replace(branch, name="odd"))
 
 
 def test_a_ledger_that_is_made_anew_learns_nothing_from_unsigned_states(context, run, forger, tmp_path):
