@@ -269,25 +269,6 @@ def test_a_branch_that_never_rests_cannot_be_cancelled(client, monkeypatch):
 
 
 @pytest.mark.long
-def test_everything_works_over_http(http_bus, clone, git, runners, jobs, tmp_path):
-    http_bus.token = "right"
-    (tmp_path / "token").write_text("right\n")
-    (tmp_path / "token").chmod(0o600)
-    git(clone, "remote", "set-url", "origin", http_bus.url_with("right"))
-    bus = {
-        "url": http_bus.url,
-        "token_file": str(tmp_path / "token"),
-        "poll_s": 0.1,
-        "pushes_per_minute": 600,
-    }
-    runners.start(preset_folder=jobs, bus=bus)
-    run = Client(clone, presets=jobs).run("talk")
-    assert run.wait(60).state is State.SUCCEEDED
-    assert run.verify().holds
-    assert run.logs() == "line 0\nline 1\nline 2\n"
-
-
-@pytest.mark.long
 def test_a_remote_that_stops_answering_for_a_while_does_not_end_a_wait(client, bus, runners, monkeypatch):
     monkeypatch.setattr("bridge.requests.follow.LONGEST_POLL_S", {True: 0.05, False: 0.05})
     run = client.run("noop")

@@ -172,8 +172,9 @@ def test_the_main_path_over_a_folder(runners, client, bus, form):
 
     run = client.run("noop")
 
-    assert run.wait(timeout=120).state is State.SUCCEEDED
+    assert run.wait(timeout=120).exit_code == 0
     assert run.verify().holds
+    assert run.logs() == "nothing was asked for and nothing was done\n"
 
 
 @pytest.mark.long

@@ -12,18 +12,6 @@ from bridge.bus.wire import State
 pytestmark = pytest.mark.bus
 
 
-def test_a_request_is_answered_and_the_answer_verifies(client, runners):
-    runners.start()
-
-    run = client.run("noop")
-    status = run.wait(timeout=120)
-
-    assert status.state is State.SUCCEEDED
-    assert status.exit_code == 0
-    assert run.verify().holds
-    assert run.logs() == "nothing was asked for and nothing was done\n"
-
-
 def test_a_version_1_manifest_pushed_by_hand_is_answered_in_the_older_shape(clone, bus, git, runners, client):
     runners.start()
     nonce = f"{int(time.time())}-abc123"
