@@ -30,6 +30,7 @@ from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve import dispatch, lease, loop
 from runner.serve.poll import Poller
+from tests.trees import write_tree
 
 STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
 
@@ -57,22 +58,6 @@ class Target:
         """What the jobs that ran left behind."""
         return self.ran.read_text().splitlines() if self.ran.exists() else []
 
-    def tree(self, entries: dict[str, Any]) -> str:
-        """Write a tree byte by byte: text, (mode, content) or a dict for a folder. Git's own commands refuse many."""
-        raw = b""
-        # In git's order, or it refuses the tree for that.
-        for name in sorted(
-            entries, key=lambda name: f"{name}{'/' * isinstance(entries[name], dict)}".encode()
-        ):
-            value = entries[name]
-            mode, content = value if isinstance(value, tuple) else ("100644", value)
-            if isinstance(value, dict):
-                mode, oid = "40000", self.tree(value)
-            else:
-                oid = content if mode == "160000" else objects.write_blob(self.git, content.encode())
-            raw += f"{mode} {name}".encode() + b"\0" + bytes.fromhex(oid)
-        return self.git.text("hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=raw)
-
     def manifest(self, preset: str, **changes: object) -> dict[str, object]:
         """Return a valid manifest with changes."""
         return {
@@ -98,7 +83,7 @@ class Target:
         """Set a branch to a commit of these files with a manifest, by default upon the workload."""
         whole = {**files, ".mac-bridge": {"request.json": json.dumps(manifest)}}
         upon = parents or (self.git.text("rev-parse", "main"),)
-        commit = objects.commit(self.git, self.tree(whole), upon, "a request\n", STRANGER)
+        commit = objects.commit(self.git, write_tree(self.git, whole), upon, "a request\n", STRANGER)
         self.git("update-ref", f"refs/heads/{branch}", commit)
         return branch
 

@@ -16,6 +16,7 @@ from bridge.client import Client
 from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError, RefusedError, UsageError
 from bridge.system.git import Git
+from tests.trees import write_tree
 
 BRANCH = "mac-bridge/noop-1700000000-abc123"
 
@@ -363,10 +364,9 @@ def test_what_is_gone_from_the_remote_keeps_no_other_branch_from_being_fetched_o
 
 def test_what_the_users_git_refuses_is_not_asked_for_again(remote, bus, list_fetches):
     there = Git.isolated(bus)
-    inner = there.text("mktree", stdin=f"100644 blob {objects.write_blob(there, b'x')}\tconfig\n")
-    raw = b"40000 .GIT\0" + bytes.fromhex(inner)
-    tree = there.text("hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=raw)
-    bad = objects.commit(there, tree, [], "x\n", objects.Identity("x", "x@y"))
+    bad = objects.commit(
+        there, write_tree(there, {".GIT": {"config": "x"}}), [], "x\n", objects.Identity("x", "x@y")
+    )
     there("update-ref", f"refs/heads/{BRANCH}1", bad)
     good = another(remote)
     remote.push(BRANCH, good, expect=None)

@@ -16,6 +16,7 @@ from runner.bus import backoff, transfer
 from runner.bus.commits import HOSTILE
 from runner.bus.transfer import explain_failure
 from runner.serve.poll import Poller
+from tests.trees import write_tree
 
 pytestmark = pytest.mark.bus
 
@@ -27,10 +28,7 @@ def poison(requester):
     """Push a branch with a tree that no repository should hold, upon a commit; returns its name."""
 
     def push(branch: str | None = None, upon: str | None = None) -> str:
-        blob = objects.write_blob(requester.git, new_nonce().encode())
-        inner = requester.git.text("mktree", stdin=f"100644 blob {blob}\tconfig\n")
-        raw = b"40000 .GIT\0" + bytes.fromhex(inner)
-        tree = requester.git.text("hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=raw)
+        tree = write_tree(requester.git, {".GIT": {"config": new_nonce()}})
         commit = objects.commit(requester.git, tree, [upon or requester.head], "x\n", None)
         branch = branch or f"mac-bridge/touch-{new_nonce()}"
         requester.push(commit, branch)

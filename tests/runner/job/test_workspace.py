@@ -18,7 +18,7 @@ from runner.admit.admission import Refusal
 from runner.job import workspace as place
 from runner.job.workspace import export_tree, remove, remove_leftovers, workspace
 from runner.policy import Limits
-from tests.trees import list_tree
+from tests.trees import write_tree
 
 
 @pytest.fixture
@@ -41,32 +41,10 @@ def root(tmp_path):
 def tree(store):
     """Return a function that makes a commit of nested entries: text, (mode, content) or a dict for a folder."""
 
-    def make(entries):
-        lines = []
-        for name, value in entries.items():
-            if isinstance(value, dict):
-                lines.append(f"040000 tree {make(value)}\t{name}")
-            elif isinstance(value, tuple) and value[0] == "160000":
-                lines.append(f"160000 commit {value[1]}\t{name}")
-            else:
-                mode, content = value if isinstance(value, tuple) else ("100644", value)
-                lines.append(f"{mode} blob {objects.write_blob(store, content.encode())}\t{name}")
-        return _mktree(store, lines)
-
     def commit(entries):
-        return objects.commit(store, make(entries), [], "a tree\n", objects.Identity("a", "b"))
+        return objects.commit(store, write_tree(store, entries), [], "a tree\n", objects.Identity("a", "b"))
 
     return commit
-
-
-def _mktree(store, lines):
-    """Write a tree byte by byte: `git mktree` refuses most of what is tried here."""
-    raw = b""
-    for line in lines:
-        meta, _, name = line.partition("\t")
-        mode, _, oid = meta.split()
-        raw += f"{mode.lstrip('0')} {name}".encode("utf-8", "surrogateescape") + b"\0" + bytes.fromhex(oid)
-    return store.text("hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=raw)
 
 
 def _outside(root):
@@ -131,22 +109,13 @@ def test_links_that_leave_one_by_one_but_not_in_sum_are_refused(store, tree, roo
         export_tree(store, tree(entries), root, Limits())
 
 
-def test_a_file_below_a_link_is_never_written_through_it(store, tree, root):
-    entries = {"link": ("120000", "../.."), "link ": "x"}
-    commit = tree(entries)
-    twice = _mktree(store, _lines_twice(store, commit))
+def test_a_file_below_a_link_is_never_written_through_it(store, root):
+    twice = write_tree(store, [("link", ("120000", "../..")), ("link", {"escaped": "x"})])
 
     with pytest.raises(Refusal):
         export_tree(store, twice, root, Limits())
 
     assert _outside(root) == ["tree"]
-
-
-def _lines_twice(store, commit):
-    """One name as a link and as a folder."""
-    link = next(e for e in list_tree(store, commit) if e.mode == "120000")
-    folder = _mktree(store, [f"100644 blob {objects.write_blob(store, b'x')}\tescaped"])
-    return [f"120000 blob {link.oid}\tlink", f"040000 tree {folder}\tlink"]
 
 
 def test_a_plain_tree_is_written_as_it_is(store, tree, root):
@@ -169,10 +138,7 @@ def test_a_plain_tree_is_written_as_it_is(store, tree, root):
 
 
 def test_a_name_that_is_no_utf_8_is_written(store, root):
-    blob = objects.write_blob(store, b"x")
-    commit = _mktree(store, [f"100644 blob {blob}\t\udcff"])
-
-    export_tree(store, commit, root, Limits())
+    export_tree(store, write_tree(store, {"\udcff": "x"}), root, Limits())
 
     assert [os.fsencode(path.name) for path in root.iterdir()] == [b"\xff"]
 
@@ -216,11 +182,9 @@ def test_a_tree_that_is_too_large_is_refused_before_any_is_written(store, tree, 
 
 def test_a_tree_that_unfolds_a_thousandfold_is_refused_in_time(store, root):
     """Ten levels of ten names for one folder are 10^10 files in a handful of objects."""
-    blob = objects.write_blob(store, b"x")
-    oid, kind = blob, "100644 blob"
-    for _ in range(10):
-        oid = _mktree(store, [f"{kind} {oid}\tf{i}" for i in range(10)])
-        kind = "040000 tree"
+    oid = write_tree(store, {f"f{i}": "x" for i in range(10)})
+    for _ in range(9):
+        oid = write_tree(store, {f"f{i}": ("40000", oid) for i in range(10)})
 
     with pytest.raises(Refusal) as caught:
         export_tree(store, oid, root, Limits(tree_files=5_000))
