@@ -87,7 +87,7 @@ class Bus:
 
 @dataclass(frozen=True)
 class Answer(Generic[T]):
-    """What came of asking one bus: a value, or the error."""
+    """The outcome of asking one bus: a value, or the error."""
 
     bus: Bus
     value: T | None = None
@@ -128,7 +128,7 @@ class Buses:
 
     @property
     def several(self) -> bool:
-        """Whether there is a choice."""
+        """Whether the clone has several buses."""
         return len(self.buses) > 1
 
     @property
@@ -137,7 +137,7 @@ class Buses:
         return self.buses[0]
 
     def ask(self, work: Callable[[Client], T], *, at_once: bool = True) -> list[Answer[T]]:
-        """Ask all buses side by side, each for a limited time. A single one is asked as usual, and may raise.
+        """Ask all buses in parallel, each for a limited time. A single bus is asked without that limit, and may raise.
 
         Without ``at_once``, they are asked one after another.
         """
@@ -267,7 +267,7 @@ class Buses:
     def newest(
         self, limit: int = 50, *, verified: bool = True
     ) -> tuple[list[tuple[Bus, Status]], list[Answer[list[Status]]]]:
-        """Return the newest requests of all buses, newest first, each with its bus; and what came of asking each."""
+        """Return the newest requests of all buses, newest first, each with its bus; and each bus's outcome."""
         asked = self.ask(lambda client: client.list(limit, verified=verified))
         rows = [(answer.bus, status) for answer in asked for status in answer.value or ()]
         if self.several:
@@ -275,7 +275,7 @@ class Buses:
         return rows[:limit], asked
 
     def all_presets(self) -> Presets:
-        """Return what can be asked for on any bus. A name means what it means on the first bus that knows it.
+        """Return the presets of all buses. If buses have presets of the same name, the first bus's counts.
 
         Raises:
             InfrastructureError: no bus answers.
@@ -288,7 +288,7 @@ class Buses:
         return _merged(asked)
 
     def pin(self) -> Pin | None:
-        """Return the keys that are pinned for any of the buses. A request's answer needs a key of its own bus.
+        """Return the keys that are pinned for any of the buses. A request's answer needs a key of the request's bus.
 
         Raises:
             UsageError: a named key cannot be read.
@@ -361,7 +361,7 @@ def silent(asked: Iterable[Answer[Any]]) -> Iterator[tuple[str, str]]:
 
 
 def silent_error(asked: Sequence[Answer[Any]]) -> InfrastructureError:
-    """Return the error for buses of which none, or not the one that is needed, could be asked."""
+    """Return the error if no bus answered, or if the needed one did not."""
     first = next(answer.error for answer in asked if answer.error is not None)
     reasons = "; ".join(f"{label}: {reason}" for label, reason in silent(asked))
     return InfrastructureError(f"a bus does not answer: {reasons}", fix=first.fix, code=first.code)

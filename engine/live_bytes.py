@@ -1,11 +1,11 @@
-"""Counts the bytes that caches hold, MLX's and torch's by the same rule: those of their live arrays."""
+"""Counts the bytes of the live arrays in caches, by the same rule for MLX and torch."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 
 def live_bytes(caches: Iterable[Any]) -> int:
-    """Return the bytes of the arrays in caches of layers. An empty quantized cache of mlx-lm cannot tell its own."""
+    """Return the bytes of the arrays in caches of layers. An empty quantized cache of mlx-lm cannot report its size."""
     return sum(_live(cache) for cache in caches)
 
 

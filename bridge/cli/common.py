@@ -131,7 +131,7 @@ def run_of(context: click.Context, request: str | None) -> Run:
 
 
 def say_silent(asked: Iterable[Answer[Any]]) -> None:
-    """Say which buses could not be asked, and why."""
+    """Print the buses that could not be asked, and why."""
     for label, reason in silent(asked):
         say(f"the bus {label} is left out: {reason}")
 

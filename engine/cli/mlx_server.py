@@ -1,4 +1,4 @@
-"""``kakeya-mlx-server``: what a host application starts in place of its own ``mlx-server``, one process for a model."""
+"""``kakeya-mlx-server``: replaces a host application's own ``mlx-server``, with one process for each model."""
 
 from typing import Any
 

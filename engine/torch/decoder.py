@@ -1,4 +1,4 @@
-"""Decodes rows in torch: the numbers of ``engine.codec.cpu.decoder``, bit for bit."""
+"""Decodes rows in torch. The numbers equal those of ``engine.codec.cpu.decoder`` bit for bit."""
 
 import torch
 
@@ -30,7 +30,7 @@ def _fields(flat: torch.Tensor, layout: Layout) -> torch.Tensor:
 
 
 def _block_steps(flat: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Return what points times UNIT are multiplied by, float32 ``[blocks, n]``."""
+    """Return the factors of points that were multiplied by UNIT, float32 ``[blocks, n]``."""
     scale = flat[0].int() | (flat[1].view(torch.int8).int() << 8)
     bits = column(tuple(range(8)), scale)
     beta = (flat[2 : 2 + layout.beta_bytes, None].int() >> bits) & 1

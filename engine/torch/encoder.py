@@ -1,4 +1,4 @@
-"""The Voronoi encoder in torch: the rows of ``engine.codec.cpu.encoder``, byte for byte, on a tensor's own device."""
+"""The Voronoi encoder in torch, on a tensor's own device. Its rows equal those of ``engine.codec.cpu.encoder``."""
 
 from typing import NamedTuple
 

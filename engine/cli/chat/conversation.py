@@ -65,7 +65,7 @@ def opened(reference: str, **options: Any) -> Iterator[Opened]:
 
 
 class Conversation:
-    """The turns so far, and how the next one is answered. ``fields`` are those of every request."""
+    """The turns so far, and the settings of the next answer. ``fields`` are part of every request."""
 
     def __init__(self, served: Opened, system: str | None, fields: dict[str, Any]) -> None:
         self._served = served

@@ -22,7 +22,7 @@ Reader = Callable[[str], str]
 
 
 def reader() -> tuple[Reader, bool]:
-    """Return what reads the terminal, and whether it is prompt_toolkit's line editor."""
+    """Return the function that reads the terminal, and whether it is prompt_toolkit's line editor."""
     if not is_read_by_people():
         return _unseen, False
     if environment.get("TERM") != "dumb":
@@ -36,7 +36,7 @@ def reader() -> tuple[Reader, bool]:
 
 
 def message(read: Reader) -> str:
-    """Return the next message. One that begins with triple quotes goes on until a line that ends with them."""
+    """Return the next message. A message that begins with triple quotes ends at a line that ends with them."""
     text = _text(read(PROMPT))
     if not text.strip().startswith(BLOCK):
         return text.strip()
@@ -48,12 +48,12 @@ def message(read: Reader) -> str:
 
 
 def is_command(text: str) -> bool:
-    """Return whether a message has the form of a command. A path with several parts has not."""
+    """Return whether a message has the form of a command. A path with several parts is not a command."""
     return COMMAND.fullmatch(text) is not None
 
 
 def _text(line: str) -> str:
-    """Return a line as text that a tokenizer takes: bytes that are not UTF-8 become replacement characters."""
+    """Return a line as text for a tokenizer: bytes that are not UTF-8 become replacement characters."""
     return line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -66,7 +66,7 @@ def _typed(prompt: str) -> str:
 
 
 def _unseen(prompt: str) -> str:
-    """Read a line if answers go elsewhere: the prompt must not be among them."""
+    """Read a line if standard output is redirected: the prompt must not be mixed with the answers."""
     screen.prompt(prompt)
     line = sys.stdin.buffer.readline()
     if not line:

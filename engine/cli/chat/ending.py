@@ -1,4 +1,4 @@
-"""Ends the chat on SIGTERM, whatever it does, with the terminal as it was before."""
+"""Ends the chat on SIGTERM at any time, and restores the terminal."""
 
 import os
 import signal

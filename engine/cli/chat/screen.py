@@ -20,7 +20,7 @@ RESET = f"{BRIGHT}\x1b[?25h\x1b[?2004l"  # and the cursor is shown, and pastes a
 
 
 def note(text: str) -> None:
-    """Print a remark about the chat, which is no part of it."""
+    """Print a remark about the chat on standard error."""
     click.echo(text.translate(SPELLED), err=True)
 
 
@@ -30,7 +30,7 @@ def prompt(text: str) -> None:
 
 
 class Screen:
-    """Prints one answer as it comes. A terminal shows thoughts dim, and control characters spelled out."""
+    """Prints one answer while it arrives. A terminal shows thoughts dim, and control characters spelled out."""
 
     def __init__(self) -> None:
         self._terminal = is_read_by_people()

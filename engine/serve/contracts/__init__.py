@@ -1,1 +1,1 @@
-"""How other programs' clients speak to this server: translations at its edge."""
+"""Translates the requests and answers of other programs' clients."""

@@ -27,7 +27,7 @@ RAW_BITS = 16  # of a value of an uncompressed cache
 
 
 class Override(BaseModel):
-    """A request's ``x_kakeya_override``: what differs from the channel of its model."""
+    """A request's ``x_kakeya_override``: the differences from its model's channel."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -38,7 +38,7 @@ class Override(BaseModel):
 
 @dataclass(frozen=True)
 class Earlier:
-    """An earlier program, and how it is started."""
+    """An earlier program and its options."""
 
     variant: str  # B1 with torch, B2 with MLX
     owner: str  # of its models
@@ -74,7 +74,7 @@ class Earlier:
         return {**self._about(server), **theirs, **listing.stats(server)}
 
     def translated(self, server: Server, request: Sampled) -> Sampled:
-        """Return a request in this server's own words; ApiError 422 for an override that cannot be had."""
+        """Return a request with this server's own fields; ApiError 422 for an override that is not available."""
         own, name = overrides(request.x_kakeya), request.model
         changed: dict[str, Any] = {}
         plain = name in server.names
@@ -108,7 +108,7 @@ class Earlier:
         }
 
     def default(self, server: Server, name: str) -> Channel | None:
-        """Return the channel of requests that only name a model; None if it has none of theirs."""
+        """Return the channel of requests that only name a model; None if it has no channel of the earlier program."""
         return default_channel(server, name, mlx=self.variant == "B2")
 
     def _about(self, server: Server) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class EarlierServer(Server):
 
 @contextmanager
 def _in_their_words(request: Sampled) -> Iterator[None]:
-    """Have an error about an override name the field that the request has."""
+    """Make an error about an override name the request's own field."""
     try:
         yield
     except ApiError as error:

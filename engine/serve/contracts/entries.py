@@ -82,7 +82,7 @@ def parts_of(channel: Channel | None) -> dict[str, Any]:
 
 
 def _shape(reference: str) -> Shape | None:
-    """Return the shape that a model's folder says, or the published one; None if neither is known."""
+    """Return the shape by a model's folder, or the published one; None if neither is known."""
     known = catalogue.entry(reference)
     listed = LISTED.get(known.name) if known else None
     if listed is not None:

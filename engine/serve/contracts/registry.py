@@ -23,7 +23,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Listed:
-    """A model of their lists, with full weights or with those of 4 bits."""
+    """A model in the earlier programs' lists, with full or 4-bit weights."""
 
     name: str  # of the full weights
     shape: Shape
@@ -49,5 +49,5 @@ LISTED |= {four_bit_name(row.name): row for row in _FULL if row.name in FOUR_BIT
 
 
 def names(*, mlx: bool) -> tuple[str, ...]:
-    """Return the names of the models that a program lists. Only MLX can load the weights of 4 bits."""
+    """Return the names of the models that a program lists. Only MLX can load 4-bit weights."""
     return tuple(LISTED) if mlx else tuple(row.name for row in _FULL)

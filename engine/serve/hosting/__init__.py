@@ -1,1 +1,1 @@
-"""What a host program relies on when it runs the server as its child: a ready line, a token, and a common end."""
+"""The contract with a host program that runs the server as its child: ready line, token file, and a common end."""

@@ -1,4 +1,4 @@
-"""The process with which the server ends."""
+"""The process whose end ends the server."""
 
 import os
 
@@ -10,7 +10,7 @@ OPTION = "--parent-pid"
 
 
 class Parent:
-    """A running process, known by its id and its start time: another process with the same id is not taken for it."""
+    """A running process, identified by its id and its start time, because another process may later get the id."""
 
     def __init__(self, pid: int) -> None:
         """Find the process; BadInput if it has ended, or if its id belongs to a process younger than this one."""

@@ -41,7 +41,7 @@ def read_or_create(path: Path) -> str:
 
 
 def _read(path: Path) -> str:
-    """Return the token; "" if the file has to be read again, because there was none in it."""
+    """Return the token; "" if the file was empty and has to be read again."""
     try:
         descriptor = os.open(path, os.O_RDONLY | _FLAGS)
     except FileNotFoundError:

@@ -107,7 +107,7 @@ class Generation:
 
     @property
     def steps(self) -> int:
-        """How many pieces it gave."""
+        """The number of pieces that the answer has given."""
         return self.stats.steps
 
     @property

@@ -1,4 +1,4 @@
-"""The engine over MLX, as the thread needs it."""
+"""The engine over MLX, with the thread's interface."""
 
 import logging
 from typing import Any, cast
@@ -96,7 +96,7 @@ class MlxKit:
         }
 
     def end(self) -> None:
-        """Write the prefixes that are still to be written."""
+        """Finish writing the pending prefixes."""
         if self.store is not None and not self.store.flush():
             log.warning("some prefixes could not be written to the prefix store in time")
 

@@ -1,4 +1,4 @@
-"""What the thread needs of an engine: models, answers, and their memory. Each backend has a ``Kit``."""
+"""The interface between the thread and an engine: models, answers, and their memory. Each backend has a ``Kit``."""
 
 from typing import Any, Protocol
 
@@ -29,11 +29,11 @@ class Answer(Protocol):
 
     @property
     def steps(self) -> int:
-        """How many pieces it gave."""
+        """The number of pieces that the answer has given."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its caches."""
+        """The bytes of the answer's caches."""
 
     def turn(self, output: Any = None) -> Piece | Any | None:
         """Read a chunk of the prompt, or decode a round. Returns a new piece, or what the round waits for."""
@@ -60,7 +60,7 @@ class Kit(Protocol):
         """Return whether a model can still run a token."""
 
     def unloaded(self, name: str) -> None:
-        """Forget what is kept of a model that was unloaded."""
+        """Drop all data about a model that was unloaded."""
 
     def predicted(self, model: LoadedModel, options: Options, prompt: int) -> int:
         """Return the maximum memory in bytes of an answer to ``prompt`` tokens, without the weights."""
@@ -81,4 +81,4 @@ class Kit(Protocol):
         """Return further entries of ``/v1/kakeya/stats``."""
 
     def end(self) -> None:
-        """Write what is still to be written, at the end of the thread."""
+        """Finish pending writes, at the end of the thread."""

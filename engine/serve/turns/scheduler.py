@@ -66,7 +66,7 @@ class Scheduler:
         self._compute([(each, wanted) for each in turns if (wanted := self._advance(each)) is not None])
 
     def _compute(self, waiting: list[tuple[Any, Any]]) -> None:
-        """Compute what answers wait for; here, they wait for nothing."""
+        """Compute what the answers wait for. In this base class, they wait for nothing."""
 
     def end(self, generation: Answer, error: BaseException | None) -> None:
         """End an answer early, because of an error or because it was cancelled."""
