@@ -16,7 +16,7 @@ from bridge.bus import branch_names, history, objects
 from bridge.bus.wire import CancelFile
 from bridge.common import limits
 from bridge.common.whole_files import atomic_write
-from bridge.errors import InfrastructureError
+from bridge.errors import InfrastructureError, KakeyaError
 from bridge.manifest import MAX_LIFETIME
 from bridge.requests.on_branch import carrier
 from bridge.requests.on_branch.carrier import CarriedCancel, CarriedRequest
@@ -83,10 +83,13 @@ class Forwarder:
                 is_full = len(new) >= limits.FORWARDED_A_POLL or len(self._known) >= limits.FORWARDED
                 if is_known or is_full or not self._may_forward(each):
                     continue
-                request = self._restore(each, tip)
+                request = self._restore(each, tip, requests.get(each.branch))
+                if request is None:
+                    # The session that it belongs to may still come.
+                    continue
                 # Another runner may have created its branch already, and may have moved it since.
-                target = self._known if request is None or each.branch in requests else new
-                target[each.branch] = _Forwarded(session, request or "")
+                target = self._known if each.branch in requests else new
+                target[each.branch] = _Forwarded(session, request)
         return new, cancels
 
     def cancellation(self, branch: str, request: str) -> CancelFile | None:
@@ -127,13 +130,22 @@ class Forwarder:
             return False
         return _is_recent(carried.branch)
 
-    def _restore(self, carried: CarriedRequest, tip: str) -> str | None:
-        """Return the id of the request's commit; None if it is not made upon commits of the session's branch."""
+    def _restore(self, carried: CarriedRequest, tip: str, forwarded: str | None) -> str | None:
+        """Return the id of the request's commit; None if it is not made upon commits of the session's branch.
+
+        If its branch exists, with the tip ``forwarded``, the very commit of the request counts too: the session's
+        branch may have been rewritten since.
+        """
         git = self._bus.git
         if all(history.is_ancestor(git, parent, tip) for parent in git_output.parents(carried.commit)):
             commit = carrier.restore_commit(git, carried)
             if commit:
                 return commit
+        if forwarded:
+            commit = carrier.commit_id(git, carried)
+            with suppress(KakeyaError):
+                if commit == history.read_branch(git, carried.branch, forwarded).request:
+                    return commit
         self._tell(f"{carried.session}: the request {carried.branch} is not made of commits of that branch")
         return None
 

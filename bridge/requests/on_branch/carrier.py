@@ -93,6 +93,20 @@ def read_carrier(raw: bytes) -> CarriedRequest | CarriedCancel | None:
     return None
 
 
+def message_of(git: Git, commit: str) -> str:
+    """Return the message of a carrier commit."""
+    raw = objects.read_commit(git, commit) or b""
+    return git_output.decode(raw.partition(b"\n\n")[2])
+
+
+def commit_id(git: Git, carried: CarriedRequest) -> str | None:
+    """Return the id of a carried request's commit, which is not stored; None if it is no commit."""
+    try:
+        return git("hash-object", "-t", "commit", "--stdin", stdin=carried.commit).text
+    except KakeyaError:
+        return None
+
+
 def restore_commit(git: Git, carried: CarriedRequest) -> str | None:
     """Store a carried request's commit and return its id; None if the commit does not match manifest and workload.
 

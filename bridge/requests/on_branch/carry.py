@@ -43,7 +43,7 @@ class Carriers:
 
     def request(self, branch: str) -> CarriedRequest | None:
         """Return the request of a branch as it was sent; None if it was pushed to its own branch directly."""
-        raw = objects.read_commit(self.git, objects.resolve(self.git, _CARRIERS + branch))
+        raw = objects.read_commit(self.git, self.commit_of(branch))
         carried = carrier.read_carrier(raw or b"")
         return carried if isinstance(carried, CarriedRequest) else None
 
@@ -60,6 +60,10 @@ class Carriers:
         raw = objects.read_commit(self.git, objects.resolve(self.git, _CANCELS + branch.name))
         carried = carrier.read_carrier(raw or b"")
         return replace(branch, cancel=carried.cancel) if isinstance(carried, CarriedCancel) else branch
+
+    def commit_of(self, branch: str) -> str | None:
+        """Return the commit that carries the request of a branch."""
+        return objects.resolve(self.git, _CARRIERS + branch)
 
     def is_unforwarded(self, branch: str) -> bool:
         """Return whether no runner was seen to have created the request branch yet."""
@@ -177,17 +181,25 @@ def send_on_branch(git: Git, remote: Remote, session: Session, branch: str, comm
 
 def cancel_on_branch(git: Git, remote: Remote, carried: CarriedCancel) -> None:
     """Push a cancellation upon the session's branch. Raises the errors of ``Client.cancel``."""
-    commit = _push_upon(git, remote, Session(carried.session), carrier.cancel_message(carried), ())
-    Carriers(git).add_cancel(carried.cancel.branch, commit)
+    carriers, branch = Carriers(git), carried.cancel.branch
+    again = carriers.commit_of(branch)
+    commit = _push_upon(git, remote, Session(carried.session), carrier.cancel_message(carried), (), again)
+    carriers.add_cancel(branch, commit)
 
 
-def _push_upon(git: Git, remote: Remote, known: Session, message: str, needed: Collection[str]) -> str:
-    """Push an empty commit upon a branch, which must hold the commits that are needed, and return its id."""
+def _push_upon(
+    git: Git, remote: Remote, known: Session, message: str, needed: Collection[str], again: str | None = None
+) -> str:
+    """Push an empty commit upon a branch, which must hold the commits that are needed, and return its id.
+
+    ``again`` is the commit that carries a request. If the branch was rewritten without it, the request is carried
+    again below; if the branch is gone, it begins there.
+    """
     who, session = request_commit.identity(git), known.branch
     for i in range(_TRIES):
         there = known.there if known.there and not i else remote.fetch(session).get(session)
         here = objects.resolve(git, f"refs/heads/{session}")
-        base = _base(git, remote, session, here, there)
+        base = again if again and not (here or there) else _base(git, remote, session, here, there)
         for commit in needed:
             if not history.is_ancestor(git, commit, base):
                 fix = Advice(
@@ -196,7 +208,12 @@ def _push_upon(git: Git, remote: Remote, known: Session, message: str, needed: C
                 raise UsageError(
                     f"the commit {commit[:12]} is not on {session}, which carries the request", fix=fix
                 )
-        commit = objects.commit(git, git.text("rev-parse", f"{base}^{{tree}}"), [base], message, who)
+        lost = (
+            [] if again is None or history.is_ancestor(git, again, base) else [carrier.message_of(git, again)]
+        )
+        commit, tree = base, git.text("rev-parse", f"{base}^{{tree}}")
+        for text in (*lost, message):
+            commit = objects.commit(git, tree, [commit], text, who)
         if remote.push(session, commit, expect=there, is_own=True):
             if base == here:
                 git("update-ref", "-m", "kakeya: request", f"refs/heads/{session}", commit, here, ok=(0, 128))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from datetime import timedelta
 
@@ -317,6 +318,75 @@ class TestTheRunner:
                 run.cancel("enough")
                 patch.delenv("AGENT")
                 assert two.forwarder.cancellation(run.branch, run.commit).reason == "enough"
+
+    @pytest.mark.long
+    def test_cancelled_after_its_forwarder_died(self, agent, handle):
+        run = agent.run("elsewhere", labels=["nowhere"])
+        handle("one")
+        run.cancel("enough")
+        handle("two")
+        assert run.status().state is State.CANCELLED
+
+    @pytest.mark.parametrize("runner", ["one", "two"])
+    @pytest.mark.parametrize("keeps", [True, pytest.param(False, marks=pytest.mark.long)])
+    def test_cancelled_after_a_force_push(self, agent, clone, handle, keeps, runner):
+        """Also for a runner that did not forward the request, and if its very workload is gone from the branch."""
+        git(clone, "commit", "--quiet", "--allow-empty", "-m", "Work")
+        git(clone, "push", "--quiet")
+        work = git(clone, "rev-parse", "HEAD")
+        run = agent.run("elsewhere", labels=["nowhere"])
+        handle("one")
+        git(clone, "reset", "--quiet", "--hard", work if keeps else "main")
+        git(clone, "commit", "--quiet", "--allow-empty", "-m", "Another history")
+        git(clone, "push", "--quiet", "--force")
+        run.cancel("enough")
+        handle(runner)
+        assert run.status().state is State.CANCELLED
+        assert git(clone, "rev-parse", "HEAD") == git(clone, "rev-parse", "@{upstream}")
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("runner", ["one", "two"])
+    @pytest.mark.parametrize("is_here", [True, False])
+    def test_cancelled_after_its_session_s_branch_was_deleted(
+        self, agent, bus, clone, handle, runner, is_here
+    ):
+        run = agent.run("elsewhere", labels=["nowhere"])
+        handle("one")
+        git(bus, "update-ref", "-d", f"refs/heads/{SESSION}")
+        if not is_here:
+            git(clone, "checkout", "--quiet", "--detach", "main")
+            git(clone, "branch", "--quiet", "-D", SESSION)
+        run.cancel("enough")
+        handle(runner)
+        assert run.status().state is State.CANCELLED
+
+    def test_row_144_what_another_session_makes_up_keeps_no_cancellation_away(
+        self, agent, clone, handle, monkeypatch
+    ):
+        monkeypatch.setattr(random, "sample", lambda names, _: sorted(names))
+        run = agent.run("elsewhere", labels=["nowhere"])
+        handle("one")
+        monkeypatch.delenv("AGENT")
+        first = "claude/a-stranger"
+        put(
+            clone, carrier.request_message(carried(first, run.branch, commit=b"tree x\n"), "x"), "main", first
+        )
+        monkeypatch.setenv("AGENT", "yes")
+        run.cancel("enough")
+        handle("two")
+        assert run.status().state is State.CANCELLED
+
+    @pytest.mark.long
+    def test_row_144_a_copy_of_a_carrier_upon_other_commits_carries_nothing_new(
+        self, agent, bus, clone, handle
+    ):
+        """What is carried must be the very commit of the request branch, or made of commits of the session's."""
+        run = agent.run("touch", labels=["nowhere"])
+        raw = Git.of_user(clone).text("cat-file", "commit", run.commit).encode() + b"\n"
+        other = carried(branch=run.branch, commit=raw.replace(b"Request touch", b"Request other"))
+        put(clone, carrier.request_message(other, "touch"), upon="main")
+        handle("two")
+        assert run.branch not in refs(bus)
 
     def test_check_counts_a_session_s_branch_as_no_request(self, agent, host, monkeypatch):
         agent.run("touch")
