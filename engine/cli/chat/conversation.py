@@ -4,6 +4,7 @@ So prompts, drafts, caches, thoughts and limits are those of ``kakeya-engine ser
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ def opened(reference: str, **options: Any) -> Iterator[Opened]:
         EngineError: it cannot be loaded.
     """
     parse(options["cache"])
+    for library in ("engine.serve", "transformers"):  # a log would stand in the middle of an answer
+        logging.getLogger(library).setLevel(logging.ERROR)
     server = Server(Settings(models=(reference,), max_active=1, request_seconds=DAY, **options), EngineThread)
     name, wanted = next(iter(server.names.items()))
     server.engine.start()
