@@ -265,14 +265,17 @@ class Buses:
         return None
 
     def newest(
-        self, limit: int = 50, *, verified: bool = True
+        self, limit: int = 50, *, verified: bool = True, group: str | None = None
     ) -> tuple[list[tuple[Bus, Status]], list[Answer[list[Status]]]]:
-        """Return the newest requests of all buses, newest first, each with its bus; and each bus's outcome."""
-        asked = self.ask(lambda client: client.list(limit, verified=verified))
+        """Return the newest requests of all buses, newest first, each with its bus; and each bus's outcome.
+
+        With ``group``, all requests of that group are returned.
+        """
+        asked = self.ask(lambda client: client.list(limit, verified=verified, group=group))
         rows = [(answer.bus, status) for answer in asked for status in answer.value or ()]
         if self.several:
             rows.sort(key=lambda row: age_sort_key(row[1].branch), reverse=True)
-        return rows[:limit], asked
+        return (rows[:limit] if group is None else rows), asked
 
     def all_presets(self) -> Presets:
         """Return the presets of all buses. If buses have presets of the same name, the first bus's counts.

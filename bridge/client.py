@@ -23,6 +23,7 @@ from bridge.presets.announced import Offers
 from bridge.requests import request_commit, why_waiting
 from bridge.requests.answered.sweep import Swept, sweep
 from bridge.requests.follow import follow
+from bridge.requests.groups.names import members
 from bridge.requests.liveness import BranchAges, is_expired, last_line, liveness_of, queue_of
 from bridge.requests.on_branch.carry import Carriers, not_forwarded
 from bridge.requests.outbox import Sent, find_branch, no_such_request, require_answer
@@ -268,21 +269,25 @@ class Client:
             UsageError: the preset is unknown, or a parameter or commit does not fit.
             InfrastructureError: the remote cannot be reached.
         """
-        from bridge.requests.answered.reuse import find_answer  # noqa: PLC0415 - verifying is slow to import
-
         known = self.preset(preset)
         values = known.check_params(params or {})
         draft = request_commit.Draft(
             known, values, ref, snapshot, request_commit.DEFAULT_LIFETIME, (), None, against
         )
-        now = time.time()
-        serving = {each.record.instance for each in self.runners() if each.is_alive(now)}
-        known_answer = find_answer(self.git, self.remote, draft, self.patterns, serving, self._verify)
+        (known_answer,) = self.find_answers([draft])
         return (
             (Run(self, known_answer.branch, known_answer.request, True), known_answer)
             if known_answer
             else None
         )
+
+    def find_answers(self, drafts: Sequence[request_commit.Draft]) -> "list[Reused | None]":
+        """Return the newest answer to what each draft asks; the drafts differ by their parameters alone."""
+        from bridge.requests.answered.reuse import find_answers  # noqa: PLC0415 - verifying is slow to import
+
+        now = time.time()
+        serving = {each.record.instance for each in self.runners() if each.is_alive(now)}
+        return find_answers(self.git, self.remote, drafts, self.patterns, serving, self._verify)
 
     def find(self, name: str | None = None) -> Run:
         """Return a request by its branch, its nonce or a part of either; by default the last one sent from here.
@@ -485,6 +490,10 @@ class Client:
         Only requests that were sent from here are deleted from the remote, unless ``everybody`` is set. One that a
         runner may still answer is never deleted.
         """
+        if not dry_run:
+            from bridge.requests.groups.plan import Plans  # noqa: PLC0415 - a request is sent without it
+
+            Plans(self.git).remove_before(time.time() - older_than.total_seconds())
         return sweep(
             self.git, self.remote, self.sent, self.patterns, older_than, on_remote=remote, everybody=everybody,
             dry_run=dry_run, reader=Reader(self.pin.keys if self.pin else ()),
@@ -500,23 +509,24 @@ class Client:
         return KnownAnswers(self.git, self.place).compare(report)
 
     # This method hides the builtin `list`, so no annotation after it may use that name.
-    def list(self, limit: int = 50, *, verified: bool = True) -> list[Status]:
+    def list(self, limit: int = 50, *, verified: bool = True, group: str | None = None) -> list[Status]:
         """Return the newest requests on the remote, newest first. Answers are verified, for ``LIST_VERIFY_S`` at most.
 
-        With ``verified=False``, none are.
+        With ``verified=False``, none are. With ``group``, only those of that group are returned, by their points.
         """
         listed = self.remote.list_branches(*self.patterns)
         unforwarded = self.unforwarded(listed)
         everything = (branch for branch in {*listed, *unforwarded} if requested_at(branch))
         newest = sorted(everything, key=age_sort_key, reverse=True)
-        chosen = newest[:limit]
+        chosen = newest[:limit] if group is None else members(newest, group)
         tips = self.remote.fetch_listed({branch: listed[branch] for branch in chosen if branch in listed})
         branches = history.read_branches(self.git, tips)
         shown_branches = branches | unforwarded
         shown = [status_of(shown_branches[branch], self.git) for branch in chosen if branch in shown_branches]
         if any(request_branch.current_state is State.REQUESTED for request_branch in branches.values()):
             # A request's place in the queue depends on the others that wait.
-            more = {branch: listed[branch] for branch in newest[limit:_QUEUE] if branch in listed}
+            others = [branch for branch in newest[:_QUEUE] if branch in listed and branch not in {*chosen}]
+            more = {branch: listed[branch] for branch in others}
             reasons = self._reasons(
                 branches | history.read_branches(self.git, self.remote.fetch_listed(more))
             )

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,11 @@ from bridge.client import Run
 from bridge.common import sanitize
 from bridge.common.cli.commands import REFERENCE, Duration, Percentage, flag, option
 from bridge.common.cli.output import Colored, put_block, put_json, say
-from bridge.errors import ExitCode, UsageError
+from bridge.errors import ExitCode, UsageError, one_line
 from bridge.presets import Presets, find_presets
 from bridge.reports.compared import Compared
 from bridge.reports.readable import Readable
+from bridge.requests import request_commit
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
 from bridge.show.forms.words import color
@@ -28,6 +30,11 @@ from bridge.verify.verdict import Conclusion, gate_lines, verified
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from bridge.system.git import Git
+
+# How many unsent files are named.
+_NAMED = 5
 
 timeout_option = option(
     "--timeout", Duration(), metavar="DUR", help="Stop waiting after this long (90s, 15m, 2h); the job continues."
@@ -134,6 +141,16 @@ def say_silent(asked: Iterable[Answer[Any]]) -> None:
     """Print the buses that could not be asked, and why."""
     for label, reason in silent(asked):
         say(f"the bus {label} is left out: {reason}")
+
+
+def untracked_note(git: "Git") -> str:
+    """Return the sentence that names the untracked files, which a snapshot leaves out; empty if there are none."""
+    left_out = request_commit.untracked(git)
+    more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
+    some = one_line(", ".join(left_out[:_NAMED])) + more
+    return (
+        f"note: untracked files were not sent: {some}. To send a file, `git add` it first" if left_out else ""
+    )
 
 
 def with_bus(bus: str | None, row: dict[str, object]) -> dict[str, object]:
@@ -266,9 +283,13 @@ def finish(run: Run, status: Status, *, as_json: bool, slower: float | None = No
 
     With ``slower``, a candidate that is worse by more than that share ends with the code of rejected reports.
     """
-    code = _conclude(run, status, slower, as_json=as_json)
+    outcome = outcome_of(run, status, slower)
+    code = outcome.code
     if as_json:
+        put_json({"event": "answer", "branch": run.branch, **outcome.fields})
         return code
+    for line in outcome.lines:
+        say(line)
     is_slow = slower is not None and code == ExitCode.GATE_REJECTED
     step = "report" if is_slow else "verify" if code != status.exit_code else _NEXT_STEP.get(status.state)
     if step:
@@ -276,8 +297,18 @@ def finish(run: Run, status: Status, *, as_json: bool, slower: float | None = No
     return code
 
 
-def _conclude(run: Run, status: Status, slower: float | None, *, as_json: bool) -> int:
-    """Verify an answer, print the result, and return the exit code: 1 if the answer does not hold."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a request came to: the exit code, the fields for ``--json``, the lines for people, and the conclusion."""
+
+    code: int
+    fields: Mapping[str, object]
+    lines: Sequence[str]
+    shown: Conclusion
+
+
+def outcome_of(run: Run, status: Status, slower: float | None) -> Outcome:
+    """Verify an answer, and return what it came to, with the exit code 1 if it does not hold."""
     report = run.verify() if status.answered else None
     result = report.result if report else None
     holds = report.holds if report else None
@@ -288,23 +319,18 @@ def _conclude(run: Run, status: Status, slower: float | None, *, as_json: bool) 
     if code == 0 and slower is not None:
         code = slowdown_code(compared, slower, run.branch)
     text = verified(report) if report else "no runner had taken it, so there is no answer to verify"
-    if as_json:
-        put_json({
-            **with_bus(run.bus, {"event": "answer"}), "branch": run.branch, "state": shown.state,
-            "exit_code": code, "holds": holds,
-            "signed": report.signed if report else None, "verified": text,
-            "reason": result.reason.model_dump(mode="json") if result else None,
-            "gate": gate.model_dump(mode="json") if gate else None, "conclusion": shown.as_dict(),
-            **({"gaps": gaps(result) if result else []} if report else {}),
-            **({"comparison": compared.as_dict()} if compared else {}),
-        })  # fmt: skip
-        return code
-    say(text)
-    for gap in gaps(result) if result else ():
-        say(f"note: {gap}")
+    lacks = gaps(result) if result else []
+    fields: dict[str, object] = {
+        "state": shown.state, "exit_code": code, "holds": holds, "signed": report.signed if report else None,
+        "verified": text, "reason": result.reason.model_dump(mode="json") if result else None,
+        "gate": gate.model_dump(mode="json") if gate else None, "conclusion": shown.as_dict(),
+        **({"gaps": lacks} if report else {}), **({"comparison": compared.as_dict()} if compared else {}),
+    }  # fmt: skip
+    lines = [text, *(f"note: {gap}" for gap in lacks)]
     if gate and holds:
-        for i, (kind, text) in enumerate(gate_lines(gate, shown)):
-            say(f"gate: {kind}: {text}" if i == 0 else f"  {kind} {text}" if kind else f"    {text}")
-    if compared:
-        say(f"compared: {compared.text}")
-    return code
+        for i, (kind, words) in enumerate(gate_lines(gate, shown)):
+            lines.append(
+                f"gate: {kind}: {words}" if i == 0 else f"  {kind} {words}" if kind else f"    {words}"
+            )
+    lines += [f"compared: {compared.text}"] if compared else []
+    return Outcome(code, fields, lines, shown)

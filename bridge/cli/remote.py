@@ -27,6 +27,7 @@ from bridge.common.cli.output import put, put_json, say
 from bridge.common.cli.screen import Grid, console
 from bridge.errors import UsageError
 from bridge.requests.answered.sweep import Swept
+from bridge.requests.groups.names import GROUP
 from bridge.requests.status import Status
 from bridge.requests.waiting import Code
 
@@ -43,21 +44,27 @@ _WIDTH = 250
     "--claims", is_flag=False, flag_value="", metavar="[NAME]",
     help="Show how claimed figures changed over time, or all figures that match NAME (decode_*).",
 )  # fmt: skip
+@option("--group", metavar="GROUP", help="Only the requests of this sweep, all of them.")
 @remote_option
 @key_option
 @json_option
 @click.pass_context
-def list_command(context: click.Context, limit: int, claims: str | None, *, as_json: bool) -> None:
+def list_command(
+    context: click.Context, limit: int, claims: str | None, group: str | None, *, as_json: bool
+) -> None:
     """List the requests on the remote, with the verdicts on their answers and who signed them.
 
     With --claims each answer is verified first. If it fails verification, did not succeed or was not accepted by the
     gate, its values are left out of the trends; --json shows them with `counts` false.
     """
+    if group is not None and not GROUP.fullmatch(group):
+        fix = "Give the 12 hexadecimal digits that `kakeya run` printed."
+        raise UsageError(f"{group!r} is not the id of a group", fix=fix)
     buses = buses_of(context)
     if claims is not None:
-        _trends(buses, limit, claims or None, as_json=as_json)
+        _trends(buses, limit, claims or None, group, as_json=as_json)
         return
-    rows, asked = buses.newest(limit)
+    rows, asked = buses.newest(limit, group=group)
     is_complete = _say_left_out(asked)
     if as_json:
         for bus, status in rows:
@@ -65,10 +72,14 @@ def list_command(context: click.Context, limit: int, claims: str | None, *, as_j
         return
     statuses = [status for _, status in rows]
     if not statuses:
-        if is_complete:
+        if is_complete and group is not None:
+            say(f"no request on the remote is of the group {group}")
+        elif is_complete:
             say("there are no requests on the remote. Send one: kakeya run noop --wait")
         return
-    table = Grid("state", "preset", "age", "runner", "verdict", *(["bus"] if buses.several else []), "branch")
+    has_groups = any(status.group for status in statuses)
+    more = [*(["group"] if has_groups else []), *(["bus"] if buses.several else [])]
+    table = Grid("state", "preset", "age", "runner", "verdict", *more, "branch")
     for bus, status in rows:
         age = _age(time.time() - branch_names.nonce_time(status.nonce)) if status.nonce else ""
         shown = status.shown
@@ -77,6 +88,7 @@ def list_command(context: click.Context, limit: int, claims: str | None, *, as_j
             age,
             status.runner or "",
             verdict_text(shown) if status.answered else "",
+            *([status.group or ""] if has_groups else []),
             *([bus.label] if buses.several else []),
             status.branch,
         )
@@ -114,11 +126,11 @@ def _say_missing(remote: Remote) -> None:
             say(f"{count} left out, which {reason}. Fetch one with: kakeya status {branches[0]}")
 
 
-def _trends(buses: Buses, limit: int, name: str | None, *, as_json: bool) -> None:
+def _trends(buses: Buses, limit: int, name: str | None, group: str | None, *, as_json: bool) -> None:
     from bridge.common.drawing.text import cell, number  # noqa: PLC0415 - a plain list does not pay for reports
     from bridge.show.trends import group_into_trends, read_figures, sparkline  # noqa: PLC0415
 
-    rows, asked = buses.newest(limit, verified=False)
+    rows, asked = buses.newest(limit, verified=False, group=group)
     ended = [(bus, status.branch) for bus, status in rows if status.answered]
     answered = [branch for _, branch in ended]
     figures = [figure for bus, branch in ended[::-1] for figure in read_figures(bus.client, [branch])]

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from bridge.cli.common import buses_of, key_option, pin_of, presets_of, remote_option
+from bridge.cli.groups import named_group
 from bridge.common.cli.commands import FILE, PATH, flag, json_option, option
 from bridge.common.cli.output import put_block, put_json, say
 from bridge.common.cli.screen import console
@@ -42,9 +43,9 @@ def command(
 ) -> int:
     """Show a run's results and evidence, or compare several runs.
 
-    RUN is a branch, a nonce or a part of either; by default the last request sent from this repository. Every answer is
-    verified first. Exits with 0 whatever the job's own outcome, and with 1 if an answer fails verification; the answer
-    is then shown with a warning.
+    RUN is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    repository. Every answer is verified first. Exits with 0 whatever the job's own outcome, and with 1 if an answer
+    fails verification; the answer is then shown with a warning.
     """
     if as_markdown and as_json and not out:
         raise UsageError("--markdown and --json both go to standard output", fix="Name a file with --out.")
@@ -71,8 +72,12 @@ def _sources(context: click.Context, requests: tuple[str, ...], folders: tuple[P
     sources: list[Source] = []
     if requests or not folders:
         buses = buses_of(context)
-        runs = [buses.find(name) for name in requests or (None,)]
-        sources += [from_branch(run.client, run.branch) for run in runs]
+        for name in requests or (None,):
+            if group := named_group(context, name):
+                sources += group.sources()
+            else:
+                run = buses.find(name)
+                sources.append(from_branch(run.client, run.branch))
     if folders:
         pin = pin_of(context)
         presets = presets_of(context)

@@ -21,6 +21,7 @@ from bridge.cli.common import (
     verdict_text,
     with_bus,
 )
+from bridge.cli.groups import named_group
 from bridge.client import Run
 from bridge.common.cli.commands import flag, json_option, option
 from bridge.common.cli.output import Colored, put, put_block, put_json, say
@@ -39,8 +40,12 @@ from bridge.verify.verdict import verified
 def status_command(context: click.Context, request: str | None, *, as_json: bool) -> None:
     """Show the state of a request.
 
-    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    repository.
     """
+    if group := named_group(context, request):
+        group.status(as_json=as_json)
+        return
     run = run_of(context, request)
     status = run.status()
     if status.answered:
@@ -86,8 +91,11 @@ def wait_command(
 
     If the answer fails verification, the exit code is 1, whatever the answer says about the job.
 
-    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    repository. Of a group, the exit code is the first of 1, 124, 5, 7, 4, 3 and 6 that a point has.
     """
+    if group := named_group(context, request):
+        return group.wait(timeout, slower, as_json=as_json)
     run = run_of(context, request)
     status = follow(run, timeout, as_json=as_json, logs=False)
     return finish(run, status, as_json=as_json, slower=slower)
@@ -106,9 +114,11 @@ def logs_command(
 ) -> int:  # fmt: skip
     """Print a job's log.
 
-    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
-    With -f the exit code is the job's.
+    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    repository. With -f the exit code is the job's.
     """
+    if group := named_group(context, request):
+        return group.logs(timeout, following=following, raw=raw, as_json=as_json)
     run = run_of(context, request)
     if following:
         return int(EXIT_CODES[follow(run, timeout, as_json=as_json, raw=raw).state])
@@ -134,9 +144,13 @@ def logs_command(
 def cancel_command(context: click.Context, request: str | None, reason: str, *, as_json: bool) -> None:
     """Cancel a request: ask the runner to stop the job.
 
-    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    repository.
     A runner confirms the cancellation; `kakeya wait` then exits with 6, also if no runner had taken the request.
     """
+    if group := named_group(context, request):
+        group.cancel(reason, as_json=as_json)
+        return
     run = run_of(context, request)
     status = run.cancel(reason)
     if as_json:
@@ -165,9 +179,12 @@ def fetch_command(
 ) -> int:
     """Verify an answer and write its files into a folder.
 
-    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    repository.
     The exit code is the job's.
     """
+    if group := named_group(context, request):
+        return group.fetch(out, _note if notes else None, as_json=as_json)
     run = run_of(context, request)
     fetched = run.fetch(out)
     noted = _note(run) if notes else None
@@ -219,9 +236,12 @@ def verify_command(
     .kakeya/runner.pub on the remote's default branch. If a key is pinned, an answer that it did not sign fails
     verification.
 
-    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    repository.
     Exits with 0 if the answer is valid, whatever the job's own outcome, otherwise with 1.
     """
+    if group := named_group(context, request):
+        return group.verify(slower, as_json=as_json)
     run = run_of(context, request)
     report = run.verify()
     if as_json:

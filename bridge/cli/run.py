@@ -17,12 +17,12 @@ from bridge.cli.common import (
     raw_option,
     remote_option,
     slower_option,
+    untracked_note,
     with_bus,
 )
 from bridge.common.cli.commands import REFERENCE, TEXT, Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
-from bridge.errors import KakeyaError, UsageError, one_line
-from bridge.requests import request_commit
+from bridge.errors import KakeyaError, UsageError
 from bridge.requests.outbox import unseen_where_read
 from bridge.show.forms.words import ago
 
@@ -99,12 +99,26 @@ def command(
     """Request a job.
 
     Pushes one request branch and prints its name. Does not change your working tree, index, HEAD or branches.
+
+    `-p n=2,4,8` is a sweep: one request for each value, and for each combination of several lists, at most 64.
+    Semicolons separate values with commas. The same command, or `kakeya wait GROUP`, continues after an interruption.
     """
     if slower is not None and (against is None or wait is None):
         fix = f"Write: kakeya run {preset} --against REF --wait --fail-if-slower 5%"
         raise UsageError("--fail-if-slower needs --against and --wait", fix=fix)
     limit = None if wait == timedelta.max else wait
     buses = buses_of(context, prefix=prefix, suffix=suffix)
+    if any("," in text or ";" in text for text in params):
+        from bridge.cli.groups.sending import run_sweep  # noqa: PLC0415 - seldom needed, and slow to import
+        from bridge.groups import Ask  # noqa: PLC0415
+
+        ask = Ask(
+            ref, snapshot, expires, labels, requested_by, sign, idempotency_key=key, against=against,
+            on_branch=on_branch, reuse=reuse,
+        )  # fmt: skip
+        code = run_sweep(buses, preset, params, ask, limit, slower, waits=wait is not None, as_json=as_json)
+        if code is not None:
+            return code
 
     content = {"ref": ref, "snapshot": snapshot, "against": against}
     earlier = buses.find_answer(preset, params, **content) if reuse else None
@@ -145,10 +159,8 @@ def _tell(run: "Run", earlier: "Reused | None", *, snapshot: bool) -> None:
     if earlier:
         say(f"note: answered {ago(earlier.ended_at)} ago: {earlier.text}")
         return
-    if snapshot and (left_out := request_commit.untracked(run.client.git)):
-        more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
-        some = one_line(", ".join(left_out[:_NAMED])) + more
-        say(f"note: untracked files were not sent: {some}. To send a file, `git add` it first")
+    if snapshot and (note := untracked_note(run.client.git)):
+        say(note)
     if run.session:
         say(f"note: it is on {run.session}, from where a runner forwards it")
     elif places := unseen_where_read(run.client.remote, run.branch):

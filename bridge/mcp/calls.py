@@ -13,11 +13,13 @@ from bridge.client import Client, Run
 from bridge.common.advice import Door, printed
 from bridge.doctor import examine
 from bridge.errors import UsageError
-from bridge.mcp import models
+from bridge.groups import Group, find_group
+from bridge.mcp import groups, models
 from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
 from bridge.presets import Preset, Presets, find_preset
 from bridge.presets.announced import runners_of
 from bridge.presets.load import INSTALLED
+from bridge.requests.groups.names import GROUP
 from bridge.requests.status import Status, status_of
 from bridge.verify.answer_checks import gaps
 from bridge.verify.verdict import failed_check, verdict
@@ -47,7 +49,13 @@ class BusClient:
 
     def find(self, request: str) -> Run:
         """Return the named request; by default, the last one sent from here."""
+        if group := self.group(request):
+            raise group.is_no_request()
         return self.buses().find(request or None)
+
+    def group(self, request: str) -> Group | None:
+        """Return the group with this id; None if the text names something else."""
+        return find_group(self.buses(), request) if GROUP.fullmatch(request) else None
 
 
 def doctor(bus: BusClient, args: models.Page) -> models.Answer:
@@ -99,26 +107,32 @@ def _job(preset: Preset, known: Presets, *, full: bool) -> models.Job:
 def run(bus: BusClient, args: models.Ask) -> models.Sent:
     """Request a job."""
     buses, key = bus.buses(), args.idempotency_key or None
+    if any("," in text or ";" in text for text in args.params) and (sent := groups.run(buses, args)):
+        return sent
 
     content = {"ref": args.ref, "snapshot": args.snapshot, "against": args.against or None}
     if args.reuse and (earlier := buses.find_answer(args.preset, args.params, **content)):
         return models.Sent(branch=earlier[0].branch, existing=True, bus=earlier[0].bus)
     chosen = buses.choose(args.preset, args.labels, key)
-    sent = chosen.sent(chosen.client.run(
+    run = chosen.sent(chosen.client.run(
         args.preset, read_values(chosen.client, args.preset, args.params), ref=args.ref,
         snapshot=args.snapshot, lifetime=timedelta(seconds=args.expires_s), labels=args.labels,
         idempotency_key=key, against=args.against or None,
     ))  # fmt: skip
-    return models.Sent(branch=sent.branch, existing=sent.existing, bus=sent.bus)
+    return models.Sent(branch=run.branch, existing=run.existing, bus=run.bus)
 
 
 def status(bus: BusClient, args: models.About) -> models.Standing:
-    """Return the status of a request."""
-    return standing(bus.find(args.request))
+    """Return the status of a request, or of all points of a sweep."""
+    group = bus.group(args.request)
+    return groups.standing(group) if group else standing(bus.find(args.request))
 
 
 def cancel(bus: BusClient, args: models.Cancel) -> models.Standing:
     """Ask the runner to stop."""
+    if group := bus.group(args.request):
+        group.cancel(args.reason)
+        return groups.standing(group)
     run = bus.find(args.request)
     run.cancel(args.reason)
     return standing(run)
@@ -226,10 +240,10 @@ def recent(bus: BusClient, args: models.Recent) -> models.Answer:
     """List the newest requests."""
     # Read one request more than needed, to learn whether there are more.
     buses, most = bus.buses(), args.offset + args.limit
-    statuses, asked = buses.newest(most + 1)
+    statuses, asked = buses.newest(most + 1, group=args.group or None)
     if all(answer.error for answer in asked):
         raise silent_error(asked)
-    rows = list(_rows(buses, statuses[:most]))
+    rows = list(_rows(buses, statuses[:most], args.group))
     last = len(statuses) <= most
     # They are foreign words: a server writes its own messages.
     left_out = short("; ".join(f"{label}: {reason}" for label, reason in silent(asked))) or None
@@ -245,7 +259,7 @@ def recent(bus: BusClient, args: models.Recent) -> models.Answer:
     return page(rows, args.offset, make)
 
 
-def _rows(buses: Buses, rows: Sequence[tuple[Bus, Status]]) -> Iterator[models.Row]:
+def _rows(buses: Buses, rows: Sequence[tuple[Bus, Status]], group: str) -> Iterator[models.Row]:
     ages = _ages(buses.first.client, [status for _, status in rows])
     for (bus, status), age in zip(rows, ages, strict=True):
         stuck = status.reason is not None and status.reason.is_stuck
@@ -257,6 +271,7 @@ def _rows(buses: Buses, rows: Sequence[tuple[Bus, Status]]) -> Iterator[models.R
             verified=_outcome(status),
             age_s=int(age),
             waits_for=str(status.reason.code) if status.reason else None,
+            group=None if group else status.group,
             untrusted_detail=short(detail, 200 if stuck else 120) or None,
         )
 

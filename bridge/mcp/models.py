@@ -22,7 +22,15 @@ def _as_texts(value: object) -> object:
     """Return parameters given as an object as ``NAME=VALUE`` texts."""
     if not isinstance(value, dict):
         return value
-    return [f"{name}={item if isinstance(item, str) else json.dumps(item)}" for name, item in value.items()]
+    return [f"{name}={_as_text(item)}" for name, item in value.items()]
+
+
+def _as_text(value: object) -> str:
+    """Return a value, or a list of values, as the text after ``NAME=``."""
+    if isinstance(value, list):
+        texts = [_as_text(item) for item in value]
+        return (";" if any("," in text for text in texts) else ",").join(texts)
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 class Arguments(BaseModel):
@@ -65,7 +73,9 @@ class Ask(Arguments):
 
     preset: Annotated[str, Field(max_length=64)]
     # The schema asks for texts, because hosts with strict schemas cannot fill an object whose names they do not know.
-    params: Annotated[list[str], BeforeValidator(_as_texts), Field(description="NAME=VALUE each")] = []
+    params: Annotated[
+        list[str], BeforeValidator(_as_texts), Field(description="NAME=VALUE each; n=2,4 is a sweep")
+    ] = []
     ref: Annotated[str, Field(description="Commit or branch to run on", max_length=255)] = "HEAD"
     against: Annotated[str, Field(description="Commit to compare with, in one job", max_length=255)] = ""
     reuse: Annotated[bool, Field(description="Take a signed answer to the same question if there is one")] = (
@@ -119,6 +129,7 @@ class Recent(Page):
     """Arguments of ``kakeya_list``."""
 
     limit: Annotated[int, Field(ge=1, le=50)] = 10
+    group: Annotated[str, Field(description="Only this sweep", max_length=12)] = ""
 
 
 class Check(Answer):
@@ -163,8 +174,10 @@ class Jobs(Answer):
 class Sent(Answer):
     """Result of ``kakeya_run``."""
 
+    # Of a sweep, the id of its group, which other tools take in place of a branch.
     branch: str
     existing: bool
+    points: int | None = None
     # Here and below: its bus, if there are several.
     bus: str | None = None
 
@@ -224,6 +237,7 @@ class Row(Answer):
     verified: str | None = None
     age_s: int | None = None
     waits_for: str | None = None
+    group: str | None = None
     untrusted_detail: str | None = None
 
 

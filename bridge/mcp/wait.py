@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 
 from bridge.errors import InfrastructureError, WaitTimeout
+from bridge.mcp import groups
 from bridge.mcp.bounds import short
 from bridge.mcp.calls import BusClient, standing
 from bridge.mcp.models import SECONDS, Standing, Wait
@@ -111,6 +112,13 @@ def call_limit_s(seconds: float | None, *, sees_progress: bool) -> float:
 
 def wait(bus: BusClient, args: Wait, seconds: float, progress: Progress) -> Standing:
     """Wait at most ``seconds`` for an answer, and return the request's status after that."""
+    if group := bus.group(args.request):
+        try:
+            groups.wait(group, max(0.0, seconds - _REST_S), progress.record)
+        except WaitTimeout:
+            with within(_LAST_LOOK_S):
+                return groups.standing(group)
+        return groups.standing(group)
     run = bus.find(args.request)
     try:
         for event in run.follow(max(0.0, seconds - _REST_S)):

@@ -321,6 +321,7 @@ def split_params(texts: Sequence[str], known: Mapping[str, object]) -> dict[str,
             fix = did_you_mean(name, known) or f"Parameters: {', '.join(known) or 'none'}."
             raise PresetError(f"parameter {text!r}: write it as NAME=VALUE", fix=fix, code="usage")
         if name in split:
-            raise PresetError(f"parameter {name} is given twice", code="usage")
+            fix = f"Give one value; a sweep over several is {name}=VALUE,VALUE."
+            raise PresetError(f"parameter {name} is given twice", fix=fix, code="usage")
         split[name] = value
     return split

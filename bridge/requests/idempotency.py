@@ -46,6 +46,8 @@ _MAX_SECRET = 4096
 # Requests with one key within one minute have the same name, so that the remote accepts only one of them.
 _WINDOW_S = 60
 _HALF = 16
+# How many digits of both remain in the nonce of a point of a group.
+_POINT_NAME, _POINT_CONTENT = 8, 6
 # Names per key. A name is used up if somebody else overwrites its branch between the push and the end of the call.
 _NAMES = 8
 _PROOF = re.compile(rb"^Key: ([0-9a-f]{64})$", re.MULTILINE)
@@ -86,20 +88,26 @@ class Key:
     # A digest of the request's content, and the name of the private reference.
     content: str
     note: str
-    # The first halves of the nonces' digits, in the order of use.
+    # How the nonces' digits begin, in the order of use.
     names: tuple[str, ...]
     _secret: bytes = field(repr=False)
     _requester: str = field(repr=False)
 
     @classmethod
-    def of(cls, text: str, requester: str, content: Mapping[str, object], secret: bytes) -> "Key":
-        """Return the key for a request. A text that cannot be a key is a UsageError."""
+    def of(
+        cls, text: str, requester: str, content: Mapping[str, object], secret: bytes, place: str = ""
+    ) -> "Key":
+        """Return the key for a request. A text that cannot be a key is a UsageError.
+
+        ``place`` are the digits of a point's place in its group, with which the nonces' digits begin.
+        """
         if not (0 < len(text) <= MAX_KEY and text.isprintable()):
             fix = "Use a short name of the task, such as eval-2026-01-31."
             raise UsageError(f"an idempotency key is 1 to {MAX_KEY} printable characters", fix=fix)
-        names = tuple(_code(secret, "name", requester, text, i)[:_HALF] for i in range(_NAMES))
-        note = _code(secret, "note", requester, text)
-        return cls(text, _code(secret, "content", content)[:_HALF], note, names, secret, requester)
+        codes = (_code(secret, "name", requester, text, i) for i in range(_NAMES))
+        names = tuple(place + code[: _POINT_NAME if place else _HALF] for code in codes)
+        end = _code(secret, "content", content)[: _POINT_CONTENT if place else _HALF]
+        return cls(text, end, _code(secret, "note", requester, text), names, secret, requester)
 
     def nonce(self, name: int) -> str:
         """Return a nonce with the current time and one of the key's names."""
@@ -109,7 +117,8 @@ class Key:
         """Return the index of the key's name that a branch has; None if it has none of them."""
         parsed = branch_names.parse_branch(branch)
         digits = parsed.nonce.partition("-")[2] if parsed else ""
-        return self.names.index(digits[:_HALF]) if digits[:_HALF] in self.names else None
+        begins = digits[: len(self.names[0])]
+        return self.names.index(begins) if begins in self.names else None
 
     def proof(self, content: Content) -> str:
         """Return the trailer by which this key's holder recognizes a request commit."""
@@ -143,6 +152,8 @@ class IdempotentSender:
     patterns: tuple[str, ...]
     # Pushes a request commit to its branch, and returns False if the branch exists already.
     push: Callable[[str, str], bool]
+    # Whether the key was drawn just now, so that no request with it can be on the remote.
+    is_new: bool = False
 
     def send(self, key: Key, prepare: Callable[[str], Prepared]) -> tuple[str, str, bool]:
         """Send the request that ``prepare`` builds for a nonce, unless an earlier call with the key sent it.
@@ -162,9 +173,8 @@ class IdempotentSender:
                 noted = None
         existing = noted is not None
         if noted is None:
-            named = [
-                name for name in self.remote.list_branches(*self.patterns) if key.name_index(name) is not None
-            ]
+            listed = () if self.is_new else self.remote.list_branches(*self.patterns)
+            named = [name for name in listed if key.name_index(name) is not None]
             if on_remote := self._made_here(key, sorted(named, key=age_sort_key)):
                 key.check(on_remote[0])
                 self.sent.add(*on_remote)

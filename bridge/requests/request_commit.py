@@ -52,6 +52,8 @@ class Draft:
     requested_by: str | None
     # The commit to compare the workload with, as the user names it; None: run the workload alone.
     against: str | None = None
+    # The ids of the workload and the baseline if they are known already; None: resolve the names.
+    resolved: tuple[str, str | None] | None = None
 
 
 def prepare(
@@ -73,9 +75,7 @@ def prepare(
         UsageError: ``draft.ref`` is not a commit, or the user has no key to sign with.
     """
     workload, baseline = resolve(git, draft)
-    if not timedelta(seconds=1) <= draft.lifetime <= MAX_LIFETIME:
-        message = f"a request must expire within {MAX_LIFETIME.days} days, and not at once"
-        raise UsageError(message, fix=Advice("Say how long it may wait for a runner, such as ", EXPIRES, "."))
+    check_lifetime(draft.lifetime)
     now = datetime.now(UTC)
     who = identity(git)
     request = parse_manifest(
@@ -106,8 +106,17 @@ def prepare(
     return Prepared(branch, make(git, tree, parents, message, who), request)
 
 
+def check_lifetime(lifetime: timedelta) -> None:
+    """Raise UsageError if a request may not wait for so long."""
+    if not timedelta(seconds=1) <= lifetime <= MAX_LIFETIME:
+        message = f"a request must expire within {MAX_LIFETIME.days} days, and not at once"
+        raise UsageError(message, fix=Advice("Say how long it may wait for a runner, such as ", EXPIRES, "."))
+
+
 def resolve(git: Git, draft: Draft) -> tuple[str, str | None]:
     """Return the workload's commit and that of the baseline, if there is one. Raises UsageError as ``prepare`` does."""
+    if draft.resolved:
+        return draft.resolved
     workload = _snapshot(git) if draft.snapshot else objects.resolve(git, draft.ref)
     if workload is None:
         is_empty = draft.ref == "HEAD" and not git.maybe("rev-list", "-n1", "--all")

@@ -52,11 +52,14 @@ def send(
     sign: bool,
     idempotency_key: str | None,
     on_branch: str | None = None,
+    place: str = "",
+    is_new: bool = False,
 ) -> Delivery:
     """Push a request branch, and record it in ``sent``. Raises the errors of ``Client.run``.
 
     With ``on_branch``, the request goes onto that branch of the session (empty: the one that is checked out). It also
-    does if the remote refuses new branches, now or in an earlier call.
+    does if the remote refuses new branches, now or in an earlier call. ``place`` is the request's place in its group,
+    and ``is_new`` says that no earlier call had the idempotency key.
     """
 
     def bind(branch: str) -> Binding:
@@ -82,8 +85,8 @@ def send(
                 "labels": [*draft.labels],
                 **({"against": draft.against} if draft.against is not None else {}),
             }
-            key = idempotency.Key.of(idempotency_key, who, content, idempotency.read_secret(git))
-            sender = idempotency.IdempotentSender(git, remote, sent, patterns, courier.push)
+            key = idempotency.Key.of(idempotency_key, who, content, idempotency.read_secret(git), place)
+            sender = idempotency.IdempotentSender(git, remote, sent, patterns, courier.push, is_new)
             return Delivery(
                 *sender.send(key, lambda nonce: make(nonce=nonce, prove=key.proof)), courier.session_name
             )

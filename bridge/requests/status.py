@@ -12,6 +12,7 @@ from bridge.common import limits
 from bridge.common.advice import Door, changed, printed, step
 from bridge.common.environment import current_door
 from bridge.errors import UsageError, VerificationError
+from bridge.requests.groups.names import group_of
 from bridge.requests.liveness import Liveness, Queue
 from bridge.requests.waiting import Code, Reason
 from bridge.system.git import Git
@@ -37,6 +38,8 @@ class Status:
     tip: str
     preset: str | None = None
     nonce: str | None = None
+    # The group that its branch's name claims, if it is a point of a sweep.
+    group: str | None = None
     runner: str | None = None
     step: int | None = None
     at: str | None = None
@@ -138,6 +141,7 @@ def status_of(branch: RequestBranch, git: Git | None = None) -> Status:
         tip=branch.tip,
         preset=preset,
         nonce=nonce,
+        group=group_of(branch.name),
         runner=state.runner.id if state else None,
         step=state.step if state else None,
         at=state.at if state else None,

@@ -47,35 +47,38 @@ def comparison(
     sources: Sequence[Source], runs: Sequence[RunView]
 ) -> tuple[tuple[Table, ...], tuple[Plot, ...]]:
     """Return the tables and plots of a comparison. The first run is the baseline."""
+    labels = labels_of(sources)
     figures = [figures_of(source) for source in sources]
     keys = list(dict.fromkeys(key for claims in figures for key in claims))
     order = {name: index for index, name in enumerate(dict.fromkeys(name for name, _ in keys))}
     keys.sort(key=lambda key: order[key[0]])
-    tables = [_overview(runs), _figures(figures, keys), _unlike(sources, runs)]
-    return tuple(table for table in tables if table.rows), tuple(_quotients(figures, keys))
+    tables = [_overview(runs, labels), _figures(figures, keys, labels), _unlike(sources, runs, labels)]
+    return tuple(table for table in tables if table.rows), tuple(_quotients(figures, keys, labels))
 
 
-def label(index: int) -> str:
-    """Return the short name of a run in a comparison."""
-    return f"run {index + 1}"
+def labels_of(sources: Sequence[Source]) -> list[str]:
+    """Return the short names of the runs in a comparison: their points of a sweep, or else their numbers."""
+    points = [source.point for source in sources]
+    is_sweep = all(points) and len({*points}) == len(points)
+    return points if is_sweep else [f"run {index + 1}" for index in range(len(sources))]
 
 
-def _overview(runs: Sequence[RunView]) -> Table:
+def _overview(runs: Sequence[RunView], labels: Sequence[str]) -> Table:
     rows = tuple(
-        (label(i), run.preset, run.conclusion.word, run.conclusion.judged or None, run.evidence.status, run.name)
+        (labels[i], run.preset, run.conclusion.word, run.conclusion.judged or None, run.evidence.status, run.name)
         for i, run in enumerate(runs)
     )  # fmt: skip
     return Table("Runs", ("", "preset", "state", "gate", "evidence", "branch"), rows)
 
 
-def _figures(figures: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> Table:
+def _figures(figures: Sequence[Mapping[Key, Claim]], keys: Sequence[Key], labels: Sequence[str]) -> Table:
     cells: list[tuple[Cell, ...]] = []
     for name, about in keys:
         values = [claims[name, about].value if (name, about) in claims else None for claims in figures]
         changes = [_change(values[0], value) for value in values[1:]]
         cells.append((name, about, *values, *changes))
-    columns = ["figure", "of", *(label(i) for i in range(len(figures)))]
-    columns += [f"{label(i)} to {label(0)}" for i in range(1, len(figures))]
+    columns = ["figure", "of", *labels]
+    columns += [f"{name} to {labels[0]}" for name in labels[1:]]
     return Table("Figures side by side", tuple(columns), tuple(cells), folded=len(cells) > 2 * _MOST_DRAWN)
 
 
@@ -87,7 +90,7 @@ def _change(first: float | None, other: float | None) -> Cell:
     return f"{shown(other / first)}x" if first else None
 
 
-def _unlike(sources: Sequence[Source], runs: Sequence[RunView]) -> Table:
+def _unlike(sources: Sequence[Source], runs: Sequence[RunView], labels: Sequence[str]) -> Table:
     facts: list[dict[str, Cell]] = []
     for source, run in zip(sources, runs, strict=True):
         parts = {"asked": run.request, "outcome": run.outcome, "host": run.host, "version": run.versions}
@@ -98,7 +101,7 @@ def _unlike(sources: Sequence[Source], runs: Sequence[RunView]) -> Table:
         (name, *(mine.get(name) for mine in facts)) for name in names
         if len({mine.get(name) for mine in facts}) > 1 and name.partition(": ")[2] not in _UNLIKE_BY_NATURE
     )  # fmt: skip
-    return Table("What else differs", ("", *(label(i) for i in range(len(runs)))), rows)
+    return Table("What else differs", ("", *labels), rows)
 
 
 def _measured(source: Source) -> dict[str, Cell]:
@@ -112,7 +115,9 @@ def _measured(source: Source) -> dict[str, Cell]:
     return facts
 
 
-def _quotients(figures: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> list[Plot]:
+def _quotients(
+    figures: Sequence[Mapping[Key, Claim]], keys: Sequence[Key], labels: Sequence[str]
+) -> list[Plot]:
     """Return one line per figure, the largest differences first: each run's value divided by the first run's."""
     quotients: dict[Key, dict[int, float]] = {}
     for key in keys:
@@ -131,8 +136,8 @@ def _quotients(figures: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> l
         for i, quotient in quotients[key].items():
             point = Point(index, quotient, label=f"{names[index]}: {shown(quotient)} times")
             points.setdefault(i, []).append(point)
-    unity = Series("the same as run 1", (Point(-0.5, 1.0), Point(len(drawn) - 0.5, 1.0)), "limit")
-    series = (*(Series(label(i), tuple(some)) for i, some in sorted(points.items())), unity)
+    unity = Series(f"the same as {labels[0]}", (Point(-0.5, 1.0), Point(len(drawn) - 0.5, 1.0)), "limit")
+    series = (*(Series(labels[i], tuple(some)) for i, some in sorted(points.items())), unity)
     more = f"The {len(drawn)} that differ most." if len(drawn) < len(quotients) else ""
-    title = "Over the figures of run 1"
+    title = f"Over the figures of {labels[0]}"
     return [Plot(title, "figure", "times", series, log=True, categories=names, note=more)]

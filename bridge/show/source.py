@@ -1,7 +1,7 @@
 """Reads a run from its branch on the bus, or from a folder that ``kakeya fetch`` wrote."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bridge.bus import wire
@@ -10,7 +10,9 @@ from bridge.checklist import Check
 from bridge.client import Client
 from bridge.common.advice import step
 from bridge.errors import ManifestError, VerificationError
+from bridge.groups import shown_name
 from bridge.presets import Preset
+from bridge.presets.points import differing, point_order
 from bridge.reports.own import OwnKind, read_kinds
 from bridge.verify.folder import verify_folder
 from bridge.verify.public_keys import Pin
@@ -24,6 +26,8 @@ class Source:
     result: Result
     checks: list[Check]
     files: Mapping[str, bytes]
+    # The point of a sweep that it is the answer to, as ``block_size=4``.
+    point: str = ""
 
     @property
     def holds(self) -> bool:
@@ -49,6 +53,16 @@ def from_folder(folder: Path, pin: Pin | None, presets: Mapping[str, Preset]) ->
     """Read an answer from a folder and check it. Raises the errors of ``verify_folder``."""
     result, report, files = verify_folder(folder, presets, pin)
     return Source(result.branch, result, report.checks, files)
+
+
+def in_order_of_points(sources: Sequence[Source], swept: Sequence[str] | None = None) -> list[Source]:
+    """Return the answers to a sweep, sorted by the parameters that differ between them, and named by these.
+
+    ``swept`` names these parameters, if they are known.
+    """
+    names = swept or differing([source.result.params for source in sources])
+    ordered = sorted(sources, key=lambda source: point_order(source.result.params, names))
+    return [replace(source, point=shown_name(source.result.params, names)) for source in ordered]
 
 
 def reports_of(result: Result) -> list[str]:

@@ -50,7 +50,7 @@ class Site:
         """The list."""
         snapshot = self._watch.snapshot
         params = {name: value[:_MOST_VALUE] for name, value in request.query_params.items()}
-        wanted = Filter(params.get("preset", ""), params.get("state", ""), params.get("requester", ""))
+        wanted = Filter(*(params.get(name, "") for name in ("preset", "state", "requester", "group")))
         page = params.get("page", "1")
         number = min(int(page), _MOST_PAGE) if page.isascii() and page.isdecimal() else 1
         version = snapshot.version, self._figures.alarms, self._runs.version

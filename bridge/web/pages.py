@@ -60,6 +60,10 @@ class Links:
         params = (wanted.as_params() if wanted else {}) | ({"page": str(page)} if page > 1 else {})
         return self.root + (f"?{urlencode(params)}" if params else "")
 
+    def group(self, group: str) -> str:
+        """Return the address of the list of a group's requests."""
+        return self.home(1, Filter(group=group))
+
     def run(self, branch: str) -> str:
         """Return the address of a request's page."""
         return f"{self.root}run/{quote(branch)}" + ("/index.html" if self.files else "")

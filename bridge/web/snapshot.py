@@ -45,6 +45,8 @@ class Filter:
     preset: str = ""
     state: str = ""
     requester: str = ""
+    # The id of a sweep's group.
+    group: str = ""
 
     def fits(self, row: Row) -> bool:
         """Return whether a request is listed."""
@@ -52,11 +54,17 @@ class Filter:
             self.preset in ("", row.status.preset)
             and self.state in ("", row.state)
             and self.requester in ("", row.requester)
+            and self.group in ("", row.status.group)
         )
 
     def as_params(self) -> dict[str, str]:
         """Return the query parameters of this filter."""
-        params = {"preset": self.preset, "state": self.state, "requester": self.requester}
+        params = {
+            "preset": self.preset,
+            "state": self.state,
+            "requester": self.requester,
+            "group": self.group,
+        }
         return {name: value for name, value in params.items() if value}
 
 

@@ -11,7 +11,10 @@ import pytest
 from bridge.bus import wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
+from bridge.buses import Buses
 from bridge.client import Client
+from bridge.groups import Ask, start
+from bridge.presets.points import Points
 from bridge.requests.status import status_of
 from bridge.web.snapshot import Filter, Row, Snapshot
 from tests.bridge.show.test_report_forms import PAYLOADS
@@ -262,3 +265,18 @@ def test_a_fault_while_looking_is_told_on_every_page(web, monkeypatch):
     monkeypatch.setattr("bridge.web.watch.with_jobs", lambda *_: 1 / 0)
 
     assert "this is a bug: ZeroDivisionError" in web.page()
+
+
+@pytest.mark.bus
+def test_the_list_of_a_sweep(web, clone):
+    web.client.run("noop")
+    group = start(Buses.of(clone).first, "count", Points(({"n": 1}, {"n": 2}), ("n",)), Ask())
+    group.send(lambda *_: None, waits=False)
+
+    assert web.page().count(f'href="/?group={group.id}"') == 2
+    listed = text_of(web.page(f"/?group={group.id}"))
+    assert "Requests 2" in listed
+    branch = group.points[0].branch
+    assert f"sweep {group.id}" in text_of(web.page(f"/run/{branch}"))
+    hostile = web.page("/?group=%22%3E%3Cscript%3E")
+    assert "<script>" not in hostile.partition("<main")[2]

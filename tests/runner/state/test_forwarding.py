@@ -10,9 +10,12 @@ import pytest
 
 from bridge.bus import branch_names, history, objects, wire
 from bridge.bus.wire import State
+from bridge.buses import Buses
 from bridge.client import Client
 from bridge.common import limits
 from bridge.errors import KakeyaError, RefusedError, UsageError
+from bridge.groups import Ask, start
+from bridge.presets.points import Points
 from bridge.requests.on_branch import carrier
 from bridge.requests.on_branch.carrier import CarriedRequest
 from bridge.system.git import Git
@@ -113,6 +116,27 @@ class TestTheAgent:
         assert git(bus, "rev-parse", SESSION) == before
         agent.run("touch", on_branch="")
         assert git(bus, "rev-parse", f"{SESSION}~2") == before
+
+    @pytest.mark.usefixtures("agent")
+    def test_a_sweep_goes_on_the_session_s_branch_and_is_continued_there(self, clone, handle):
+        def begin():
+            return start(
+                Buses.of(clone).first, "count", Points(({"n": 1}, {"n": 2}, {"n": 3}), ("n",)), Ask()
+            )
+
+        def interrupt(_point, session):
+            assert session == SESSION
+            raise KeyboardInterrupt
+
+        first = begin()
+        with pytest.raises(KeyboardInterrupt):
+            first.send(interrupt, waits=True)
+        group = begin()
+        assert (group.id, len(group.unsent)) == (first.id, 2)
+        group.send(lambda *_: None, waits=True)
+        assert [status.state for _, status in group.statuses()] == [State.REQUESTED] * 3
+        handle()
+        assert [status.state for _, status in group.statuses()] == [State.SUCCEEDED] * 3
 
     def test_the_refusal_is_remembered(self, agent, clone, http_bus):
         git(clone, "remote", "set-url", "origin", http_bus.url)

@@ -1,0 +1,1 @@
+"""Groups: the requests of one sweep over a preset's parameters, one for each point."""
