@@ -5,6 +5,7 @@ bus that does not answer does not stop the others. With fewer than two buses, no
 to what is shown.
 """
 
+import atexit
 import hashlib
 import re
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bridge.bus.branch_names import age_sort_key
@@ -28,7 +30,7 @@ from bridge.requests.outbox import find_branch, no_such_request
 from bridge.requests.request_commit import identity
 from bridge.requests.sighting import RunnerSighting
 from bridge.requests.status import Status
-from bridge.system import git_output
+from bridge.system import git_output, spawn
 from bridge.system.deadline import within
 from bridge.system.git import Git, open_repository
 from bridge.verify.public_keys import Pin, ReportKeys
@@ -136,33 +138,48 @@ class Buses:
         """The first bus."""
         return self.buses[0]
 
-    def ask(self, work: Callable[[Client], T], *, at_once: bool = True) -> list[Answer[T]]:
-        """Ask all buses in parallel, each for a limited time. A single bus is asked without that limit, and may raise.
+    def ask(
+        self,
+        work: Callable[[Client], T],
+        *,
+        at_once: bool = True,
+        is_enough: Callable[[Mapping[int, Answer[T]]], bool] = lambda _: False,
+    ) -> list[Answer[T]]:
+        """Ask all buses side by side, each for a limited time. A single one is asked as usual, and may raise.
 
-        Without ``at_once``, they are asked one after another.
+        Without ``at_once``, they are asked one after another. ``is_enough`` says of the answers so far, by the number
+        of the bus, whether the others are needed.
         """
         if not self.several:
             client = self.first.client
             return [Answer(self.first, work(client), client=client)]
         answers: dict[int, Answer[T]] = {}
+        incoming: SimpleQueue[tuple[int, Answer[T]]] = SimpleQueue()
 
         def ask(number: int, bus: Bus) -> None:
             client = None
             try:
                 with within(ANSWER_S):
                     client = bus.new_client()
-                    answers[number] = Answer(bus, work(client), client=client)
+                    incoming.put((number, Answer(bus, work(client), client=client)))
             except Exception as error:  # noqa: BLE001 - whatever fails with one bus must not stop the others
-                answers[number] = Answer(bus, error=as_kakeya_error(error), client=client)
+                incoming.put((number, Answer(bus, error=as_kakeya_error(error), client=client)))
 
-        threads = [threading.Thread(target=ask, args=each, daemon=True) for each in enumerate(self.buses)]
-        until = time.monotonic() + ANSWER_S + _WORK_S
-        for thread in threads:
+        for number, bus in enumerate(self.buses):
+            thread = threading.Thread(target=ask, args=(number, bus), daemon=True)
             thread.start()
             if not at_once:
                 thread.join(ANSWER_S + _WORK_S)
-        for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
+        until = time.monotonic() + ANSWER_S + _WORK_S
+        while len(answers) < len(self.buses) and not is_enough(answers):
+            try:
+                number, answer = incoming.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                break
+            answers[number] = answer
+        if len(answers) < len(self.buses):
+            # What still asks must not outlive this process.
+            atexit.register(spawn.end_children)
         late = InfrastructureError(f"it gave no answer in {ANSWER_S + _WORK_S:g} s")
         return [answers.get(number, Answer(bus, error=late)) for number, bus in enumerate(self.buses)]
 
@@ -224,7 +241,7 @@ class Buses:
             return self.first
         if key is not None and (bus := self._bus_of_key(key, who)):
             return bus
-        asked = self.ask(lambda client: _fitness(client, preset, labels))
+        asked = self.ask(lambda client: _fitness(client, preset, labels), is_enough=_has_best)
         ranked = [(answer.value, i) for i, answer in enumerate(asked) if answer.value is not None]
         if ranked:
             return self.buses[min(ranked)[1]]
@@ -393,6 +410,16 @@ def _fitness(client: Client, preset: str, labels: Sequence[str]) -> int:
     # Nobody lives there who offers it: somebody did, or the bus itself shares it.
     is_shared = f" on {client.remote.name}/" in client.presets.sources.get(preset, "")
     return 3 if is_shared or any(_offers(each, preset) for each in runners) else 4
+
+
+def _has_best(answers: Mapping[int, Answer[int]]) -> bool:
+    """Return whether a bus is the best one whatever the others answer."""
+    for number in range(len(answers)):
+        if number not in answers:
+            return False
+        if answers[number].value == 0:
+            return True
+    return False
 
 
 def _offers(sighting: RunnerSighting, preset: str) -> bool:

@@ -199,6 +199,16 @@ class TestRun:
         assert (code, json.loads(said)["bus"]) == (0, "lab")
 
     @pytest.mark.long
+    def test_nobody_waits_for_a_silent_one_that_would_not_be_better(self, clone, bus, announce, kakeya):
+        announce("near", bus)
+        with silence() as url:
+            listed(clone, "origin", f"slow={url}")
+            began = time.monotonic()
+            code, said = kakeya("run", "touch", "--json")
+            assert time.monotonic() - began < module.ANSWER_S / 2
+        assert (code, json.loads(said)["bus"]) == (0, "origin")
+
+    @pytest.mark.long
     def test_all_are_down(self, bus, lab, kakeya):
         for path in (bus, lab):
             path.rename(path.with_name(f"gone-{path.name}"))
