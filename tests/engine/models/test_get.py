@@ -175,3 +175,16 @@ def test_nothing_is_left_of_an_attempt_that_fails(index, tmp_path, monkeypatch, 
 def test_another_name_is_refused():
     with pytest.raises(BadInput, match="no model 'no-such-model'"):
         get("no-such-model")
+
+
+@pytest.mark.parametrize(
+    ("name", "download"),
+    [
+        ("qwen3-8b-4bit", "hf download mlx-community/Qwen3-8B-4bit && hf download z-lab/Qwen3-8B-DFlash-b16"),
+        ("glm-4-9b-chat", "hf download zai-org/glm-4-9b-chat-hf"),
+    ],
+)
+def test_a_model_of_the_hub_is_refused_with_what_gets_it(name, download):
+    with pytest.raises(BadInput, match="not on the package index") as refused:
+        get(name)
+    assert refused.value.fix == f"get it: {download}"
