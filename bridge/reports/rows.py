@@ -111,7 +111,7 @@ class Parting(Divergence):
 
 
 class Prediction(ReportModel):
-    """Over the prompt's positions behind two windows: divergence from the whole cache in nats, and equal top tokens."""
+    """Predictions at the prompt's positions after two windows: divergence from the whole cache's in nats, equal top tokens."""
 
     n_positions: Positive
     sum_kl: Measure

@@ -31,8 +31,8 @@ class Divergence:
     ours: int | None  # our token there; None past the end
     theirs: int | None  # the other one
     margin: float  # how far the lower of their logits lies below the highest of all, computed token by token
-    # The resolution of the type that the logits were computed in, or if that explains no tie, the largest
-    # difference of any logit there, token by token against in blocks of the sizes tried.
+    # The resolution of the logits' type. If that explains no tie, the largest difference of any logit between
+    # single rows and blocks of the tried sizes.
     rounding: float
     # `tie` if the margin is within rounding, `fault` if it is not, `length` if one answer is the beginning of the
     # other.

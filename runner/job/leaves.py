@@ -18,7 +18,7 @@ Matches = Mapping[str, frozenset[_Version]]
 
 
 class _Budget:
-    """How many more names may be looked at."""
+    """The number of names that a search may still examine."""
 
     def __init__(self) -> None:
         self.left = MAX_SEEN

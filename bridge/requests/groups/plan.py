@@ -55,7 +55,7 @@ class Plan(BaseModel):
     requested_by: str
     sign: bool
     on_branch: str | None
-    # The branch of each point that was sent, and the earlier answers in place of requests, by the point's index.
+    # By each point's index: the branch of its request, or the earlier answer that replaces the request.
     sent: dict[str, str] = {}
     taken: dict[str, Reused] = {}
     # Whether the same command continues this sweep, and whether what was not sent stays so.
