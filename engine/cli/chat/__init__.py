@@ -88,8 +88,8 @@ def _talk(conversation: Any) -> None:
             break
         if text in ENDINGS:
             break
-        if (said := _obeyed(text, conversation, edits=edits)) is not None:
-            screen.note(said)
+        if (reply := _obeyed(text, conversation, edits=edits)) is not None:
+            screen.note(reply)
         elif text:
             conversation.answer(text)
 

@@ -100,7 +100,7 @@ class Conversation:
             return "There is no answer yet."
         prompt, tokens, piece = self._last
         report, context = piece.report, self._served.model.context
-        kept, seconds = report["cached_tokens"], report["prefill_seconds"]
+        cached, seconds = report["cached_tokens"], report["prefill_seconds"]
         speed = f" at {tokens / report['decode_seconds']:.1f} tokens/s" if report["decode_seconds"] else ""
         drafts = f"drafts   {report['draft']}"
         if report["proposed"]:
@@ -108,7 +108,7 @@ class Conversation:
         return "\n".join(
             (
                 f"answer   {tokens} tokens{speed}",
-                f"prompt   {prompt} tokens, {kept} known from before, read in {seconds:.2f} s",
+                f"prompt   {prompt} tokens, {cached} known from before, read in {seconds:.2f} s",
                 drafts,
                 f"cache    {report['cache']}, {report['cache_bytes'] / 1e6:.2f} MB",
                 f"context  {prompt + tokens} of {context} tokens used",
@@ -131,8 +131,10 @@ class Conversation:
         try:
             self._answer(text)
         except KeyboardInterrupt:
-            kept = self._turns and self._turns[-1]["role"] == "assistant"
-            note("Cancelled." if kept else "Cancelled; the message is forgotten, because it has no answer.")
+            answered = self._turns and self._turns[-1]["role"] == "assistant"
+            note(
+                "Cancelled." if answered else "Cancelled; the message is forgotten, because it has no answer."
+            )
         except ApiError as error:
             if error.code == TOO_LONG:
                 note(
