@@ -111,7 +111,7 @@ class Parting(Divergence):
 
 
 class Prediction(ReportModel):
-    """Predictions at the prompt's positions after two windows: divergence from the whole cache's in nats, equal top tokens."""
+    """Predictions after the first two windows of a prompt, compared with the whole cache's: nats, equal top tokens."""
 
     n_positions: Positive
     sum_kl: Measure
