@@ -12,6 +12,7 @@ from bridge.common.cli.commands import FOLDER, flag, option
 from bridge.common.cli.output import put_block, say
 from bridge.errors import KakeyaError
 from bridge.verify.public_keys import PINNED_FILE
+from runner.cli.common import policies_argument, policies_of
 from runner.cli.services import policy_of, scope_options, service_of
 from runner.policy import Policy, load_policy
 from runner.service import actions_listener, launchd, systemd
@@ -21,20 +22,29 @@ from runner.state.identity import known_instance
 
 
 @click.command()
+@policies_argument
 @scope_options
 @flag("--hook", "Remove the script for GitHub's job-started hook instead.")
 @flag("--yes", "Make the changes. Without this option they are only shown.")
 @option("--root", FOLDER, metavar="DIR", help="Remove the files below DIR, and run no command.")
 @click.pass_obj
 def command(
-    policy: Path | None, scope: str, name: str | None, root: Path | None, *, hook: bool, yes: bool
+    policy: Path | None,
+    others: tuple[Path, ...],
+    scope: str,
+    name: str | None,
+    root: Path | None,
+    *,
+    hook: bool,
+    yes: bool,
 ) -> None:
     """Remove the runner's service, and say what remains on this host and on the bus.
 
     Shows each change; with --yes it makes the changes. A running job ends as after `kakeya-runner drain` or a stop, as
     `on_stop` in the policy says. Policy, state and key stay: for each, the command that removes it is printed.
     """
-    file, who = policy_of(policy, scope, name)
+    first, *more = policies_of(policy, others) if others else [policy]
+    file, who = policy_of(first, scope, name)
     settings = settings_to_remove(who, system=scope == "system")
     service = actions_listener.hook(file) if hook else service_of(settings)
     plan = service.uninstall(root)
@@ -43,7 +53,9 @@ def command(
     _carry_out(plan, yes=yes, commands=root is None)
     if hook:
         return
-    remains = [*_on_disk(file, who, settings), *_on_bus(file)]
+    files = [file, *filter(None, more)]
+    remains = [line for each in files for line in (*_of_policy(each), *_on_bus(each))]
+    remains += _on_disk(who, settings)
     say("what remains, and what removes it:" if remains else "nothing remains on this host")
     for line in remains:
         put_block(f"  {line}\n")
@@ -75,12 +87,15 @@ def _on_bus(file: Path) -> Iterator[str]:
     yield f"its public key in {PINNED_FILE} on the bus: keep it as long as somebody verifies its answers"
 
 
-def _on_disk(file: Path, who: struct_passwd, settings: Settings) -> Iterator[str]:
+def _of_policy(file: Path) -> Iterator[str]:
     rules = _rules(file)
     if rules is not None and rules.state.exists():
         yield f"state, with the key that signs and the archive: rm -r {shlex.quote(str(rules.state))}"
     if file.exists():
         yield f"policy: rm {shlex.quote(str(file))}"
+
+
+def _on_disk(who: struct_passwd, settings: Settings) -> Iterator[str]:
     log = launchd.log_of(settings)
     if log.exists():
         yield f"log: rm {shlex.quote(str(log))}"

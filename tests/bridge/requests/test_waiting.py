@@ -57,6 +57,13 @@ def test_a_promise_becomes_a_doubt(fault, waited_s, code, text):
     assert "cannot push" not in found.text(known=False)
 
 
+def test_a_runner_with_other_buses_may_be_running_a_job_of_theirs():
+    found = reason(replace(seen(), has_other_buses=True), asked=replace(ASKED, made_at=NOW - 61))
+    assert (found.code, found.is_stuck, found.sure) == (Code.TURN, False, False)
+    assert found.message.startswith("mac may be running a job of another bus")
+    assert reason(replace(seen(), has_other_buses=True)).code is Code.SOON
+
+
 # (when the record was written, by its clock; how long this clone has seen it; how often its runner polls; what it is)
 AGES = [
     (0, 0, None, Availability.FREE), (59, 59, None, Availability.FREE),

@@ -184,6 +184,14 @@ class TestPolicies:
         assert command(monkeypatch, "install", *files, "--root", tmp_path / "root") == 0
         assert str(files[2]) in capsys.readouterr().out
 
+    def test_what_remains_of_each_is_named(self, runners, monkeypatch, capsys, tmp_path):
+        files = [runners.policy(name) for name in ("a", "b")]
+        for file in files:
+            load_policy(file).state.mkdir()
+        assert command(monkeypatch, "uninstall", *files, "--root", tmp_path / "root") == 0
+        said = capsys.readouterr().out
+        assert all(f"rm -r {load_policy(file).state}" in said and f"rm {file}" in said for file in files)
+
     def test_a_limit_is_for_one(self, runners, monkeypatch, capsys):
         files = [runners.policy(name) for name in ("a", "b")]
         assert command(monkeypatch, "serve", *files, "--limit", "1") == 2
