@@ -128,13 +128,12 @@ class Conversation:
         Raises:
             EngineError: the engine has failed, so there is no answer to any other message.
         """
+        before = len(self._turns)
         try:
             self._answer(text)
         except KeyboardInterrupt:
-            answered = self._turns and self._turns[-1]["role"] == "assistant"
-            note(
-                "Cancelled." if answered else "Cancelled; the message is forgotten, because it has no answer."
-            )
+            cut = len(self._turns) > before
+            note("Cancelled." if cut else "\nCancelled; the message is forgotten, because it has no answer.")
         except ApiError as error:
             if error.code == TOO_LONG:
                 note(
