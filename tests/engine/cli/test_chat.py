@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from engine.cli.chat.screen import SPELLED
 from engine.models import registry
 from tests.engine.cli.terminal import CTRL_C, CTRL_D, ENTER, PROMPT, Terminal
 
@@ -177,6 +178,11 @@ def test_answers_that_go_to_a_file_are_alone_in_it(tmp_path):
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
     assert (tmp_path / "answers").read_text() == "1, 2, 3, 4, 5\n"
+
+
+def test_an_answer_controls_no_terminal_and_keeps_its_emoji():
+    steering, plain = "\x1b]52;c;x\x07\x9b2J\r\u202e\u2028", "déjà\tvu 👩\u200d👧 ❤\ufe0f\n"
+    assert (steering + plain).translate(SPELLED) == r"\x1b]52;c;x\x07\x9b2J\r\u202e\u2028" + plain
 
 
 def test_a_pipe_is_one_message():
