@@ -24,7 +24,7 @@ from bridge.requests.status import Status, status_of
 from bridge.verify.answer_checks import gaps
 from bridge.verify.verdict import failed_check, verdict
 
-# How many of the gate's fixes one answer contains.
+# One answer contains at most this many of the gate's fixes.
 _MEND = 3
 # Size limit of all parameters of one preset.
 _PARAMS_BYTES = 1400

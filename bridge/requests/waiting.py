@@ -56,7 +56,7 @@ class WaitingRequest:
 
     branch: str
     commit: str
-    # None if the manifest cannot be read.
+    # The preset's name; None if the manifest cannot be read.
     preset: str | None = None
     # The labels of the manifest and of the preset that is installed here.
     labels: frozenset[str] = frozenset()

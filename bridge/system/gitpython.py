@@ -28,7 +28,7 @@ _ELSEWHERE = ("GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 class RepositoryInfo:
     """Facts about a user's repository, for people."""
 
-    # None if HEAD is detached.
+    # The current branch; None if HEAD is detached.
     branch: str | None
     name: str | None
     email: str | None

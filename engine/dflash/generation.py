@@ -290,7 +290,7 @@ class Clock:
         self._last = now
 
     def stop(self) -> Timing:
-        """Return the round's laps; all other time since it began is overhead."""
+        """Return the round's measured times. All other time since the round began is overhead."""
         total = time.perf_counter() - self._start
         draft, verify, wait = (self._laps.get(name, 0.0) for name in ("draft", "verify", "wait"))
         return Timing(draft, verify + wait, max(0.0, total - draft - verify - wait), wait)

@@ -43,7 +43,7 @@ class Settings:
 
     @property
     def notes(self) -> list[str]:
-        """What the operator has to know about the variables that the service does not get."""
+        """Notes for the operator about the variables that the service does not get."""
         fix = "give it to the service in a file that only its user can read, or do without"
         return [f"The service does not get this shell's {name}: {fix}" for name in self.left_out]
 

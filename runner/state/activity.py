@@ -37,7 +37,7 @@ class Facts:
     written_at: str = ""
     # Facts from the start of the process, such as the sandbox in use.
     about: dict[str, Any] = field(default_factory=dict)
-    # None until a poll has succeeded.
+    # The time of the last successful poll; None before the first one.
     last_poll_at: str | None = None
     # The current fault of the bus or this host, and since when; None without a fault.
     trouble: dict[str, str] | None = None

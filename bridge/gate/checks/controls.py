@@ -151,7 +151,7 @@ def injections_ran(index: ReportIndex) -> Iterator[str]:
 
 
 def _injecting(index: ReportIndex) -> list[Arm]:
-    """Return the arms that replace something, not those that keep the raw cache."""
+    """Return the arms that replace keys and values. Arms that keep the raw cache are left out."""
     always = index.kind == RESTORED
     return [
         arm

@@ -20,7 +20,7 @@ ON_PROMPTS = (*DECODED, KV_QUANT, PARITY, SOLUTIONS)
 _ROUNDING = 1e-9
 # The name of a model, which is neither a path nor a channel such as ``gemma@bf16-q4``.
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-# The counter of rounds that the draft model drafted.
+# The counter of rounds in which the draft model drafted.
 _DRAFTED = "rounds_dflash"
 
 
