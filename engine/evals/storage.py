@@ -28,7 +28,7 @@ class HalfCache(CacheProxy):
     """
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
-        """Append keys and values in half precision; return all of them in the original type. Packed codes are not changed."""
+        """Append keys and values in half precision; return all in the original type. Packed codes do not change."""
         wide = keys.dtype
         stored = self.inner.update_and_fetch(keys.astype(mx.float16), values.astype(mx.float16))
         widened: tuple[Any, Any] = tree.tree_map(
