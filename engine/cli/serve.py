@@ -1,6 +1,7 @@
 """``kakeya-engine serve``: the OpenAI-compatible server."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
 DEFAULT, DRAFTING = "tiny-chat", "tiny"  # the models that are served by default, without and with a drafter
 WITHOUT_DRAFTER = ("auto", "none", "lookup")
+BACKENDS, DEVICES = ("mlx", "torch"), ("auto", "cpu", "gpu", "mps", "cuda")
 SCALES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -48,7 +50,9 @@ class Size(click.ParamType[int]):
     help="Drafter of requests that name none, or the drafter to load.",
 )  # fmt: skip
 @option(
-    "--dtype", click.Choice(DTYPES), help="Type to compute in.  [default: float32 on the CPU, else as stored]"
+    "--dtype",
+    click.Choice(DTYPES),
+    help="Type to compute in.  [default: float32 on the CPU; else a half type]",
 )
 @option("--api-key-file", EXISTING_FILE, help="File with the API key; required for any address but loopback.")
 @option("--token-file", FILE, help="As --api-key-file, but a key is written to it if it is absent or empty.")
@@ -100,7 +104,8 @@ class Size(click.ParamType[int]):
 @option("--parent-pid", click.IntRange(1, (1 << 31) - 1), help="Process with which the server ends.")
 @flag("--print-ready", "Print address, port, pid and token_file as JSON as soon as requests are answered.")
 @flag("--prewarm", "Load the first model at the start.")
-@option("--device", click.Choice(["cpu", "gpu"]), help="MLX device.  [default: MLX's own]")
+@option("--backend", click.Choice(BACKENDS), help="Engine.  [default: mlx if MLX is installed, else torch]")
+@option("--device", click.Choice(DEVICES), "auto", help="Device to compute on.")
 @flag("--enable-dflash", "The same as --draft dflash.")
 def command(
     *,
@@ -133,7 +138,9 @@ def command(
     run(settings, prewarm=prewarm)
 
 
-def settings_of(*, models: tuple[str, ...], api_key: str | None, **options: Any) -> "Settings":
+def settings_of(
+    *, models: tuple[str, ...], api_key: str | None, backend: str | None = None, **options: Any
+) -> "Settings":
     """Return the server's settings; UsageError for a wrong cache, or an address that needs a key."""
     from bridge.reports.cache_spec import parse
     from engine.serve.http.guard import is_loopback
@@ -142,7 +149,9 @@ def settings_of(*, models: tuple[str, ...], api_key: str | None, **options: Any)
     parse(options["cache"])
     if api_key is None and not is_loopback(options["host"]):
         raise click.UsageError(f"--host {options['host']} is not loopback: give --api-key-file too")
-    return Settings(models=tuple(dict.fromkeys(models)), api_key=api_key, **options)
+    if backend is None:
+        backend = "mlx" if find_spec("mlx") or not find_spec("torch") else "torch"
+    return Settings(models=tuple(dict.fromkeys(models)), api_key=api_key, backend=backend, **options)
 
 
 def key_of(key_file: Path | None, token_file: Path | None = None) -> str | None:

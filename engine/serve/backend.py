@@ -213,6 +213,10 @@ class Backend(Protocol):
     """An engine. Any thread may call its methods."""
 
     name: str  # in /health
+    lacks: Collection[str]  # what another backend has and this one does not, in words
+
+    def takes(self, spec: str) -> bool:
+        """Return whether it has the caches of a spec."""
 
     @property
     def models(self) -> Mapping[str, Model]:

@@ -1,6 +1,7 @@
 """The server's description of itself: models, health and statistics."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,9 @@ def entry(server: Server, name: str) -> dict[str, Any]:
         "cache": server.settings.cache,
         "boundary": max(server.settings.boundary, least_boundary(reference, server.settings.cache)),
         "draft": server.settings.draft,
-        **catalogued(name, reference, resident),
+        **catalogued(name, reference, resident, server.engine.takes),
         **availability(reference, server.settings.draft),
+        **({"lacks": [*server.engine.lacks]} if server.engine.lacks else {}),
     }
     if resident is not None:
         about |= {
@@ -97,10 +99,19 @@ def entry(server: Server, name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": created, "owned_by": "kakeya", "x_kakeya": about}
 
 
-def catalogued(name: str, reference: str, resident: Model | None = None) -> dict[str, Any]:
-    """Return a model's channels with their published figures. Models without a name must be loaded for more."""
+def catalogued(
+    name: str,
+    reference: str,
+    resident: Model | None = None,
+    takes: Callable[[str], bool] = lambda _: True,
+) -> dict[str, Any]:
+    """Return a model's channels with their published figures. Models without a name must be loaded for more.
+
+    ``takes`` says whether the backend has the caches of a spec.
+    """
     known = catalogue.entry(reference)
-    channels = catalogue.channels(name, reference, resident.caches if resident else None)
+    offered = catalogue.channels(name, reference, resident.caches if resident else None)
+    channels = {spec: channel for spec, channel in offered.items() if takes(spec)}
     specs, measured = [*channels], known.measured if known else {}
     published = {spec: (spec, least_boundary(reference, spec)) for spec in specs}
     figures = {channels[spec]: measured[at] for spec, at in published.items() if at in measured}

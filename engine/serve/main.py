@@ -1,10 +1,10 @@
 """Runs the server with uvicorn."""
 
 import logging
-import sys
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
@@ -13,18 +13,18 @@ from bridge.common.listening import configure, listen
 from engine.checkpoints import files, hub
 from engine.errors import BadInput, EngineError
 from engine.models import registry
-from engine.mx import mx
 from engine.serve import listing
 from engine.serve.app import Listing, make_app
 from engine.serve.contracts.earlier import Earlier, EarlierServer
 from engine.serve.hosting.parent import Parent
 from engine.serve.hosting.ready import address_of
-from engine.serve.scheduler.thread import EngineThread
 from engine.serve.server import Server
 from engine.serve.settings import Settings, drafter_of
 from engine.serve.shutdown import GracefulServer
 
 log = logging.getLogger("engine.serve")
+# The backends' modules. Each has `start` and `device_in_use`; only the chosen one is imported.
+BACKENDS = {"mlx": "engine.serve.scheduler.backend", "torch": "engine.serve.torch.backend"}
 
 
 def run(
@@ -41,13 +41,16 @@ def run(
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     parent = None if settings.parent_pid is None else Parent(settings.parent_pid)
+    backend = import_module(BACKENDS[settings.backend])
+    device = backend.device_in_use(settings.device)
     _check(settings)
     about: Listing = listing
     if earlier is None:
-        server = Server(settings, EngineThread)
+        server = Server(settings, backend.start)
     else:
-        about = earlier = replace(earlier, device=_device(settings))
-        server = EarlierServer(settings, EngineThread, earlier)
+        about = earlier = replace(earlier, device=device)
+        server = EarlierServer(settings, backend.start, earlier)
+    log.info("backend %s on %s", settings.backend, device)
     reference = _reference(server, prewarm) if prewarm else None
     try:
         bound = listen(settings.host, settings.port)
@@ -76,18 +79,8 @@ def _reference(server: Server, prewarm: bool | str) -> str:
     return server.names[name]
 
 
-def _device(settings: Settings) -> str:
-    """Return the name of the device in use, as torch calls it."""
-    if settings.device == "cpu" or not mx.is_available(mx.gpu):
-        return "cpu"
-    return "mps" if sys.platform == "darwin" else "cuda"
-
-
 def _check(settings: Settings) -> None:
-    """Raise BadInput for a device or a folder that is not here: no request could be served."""
-    if settings.device is not None and not mx.is_available(getattr(mx, settings.device)):
-        fix = "leave the option out, or name a device that `kakeya-engine probe` shows"
-        raise BadInput(f"--device {settings.device}: MLX has no such device on this machine", fix)
+    """Raise BadInput for a folder that is not here: no request could be served."""
     for model in settings.models:
         for _, _, reference in registry.find(model, drafter_of(settings.draft)).parts():
             if not hub.is_hub_id(reference):

@@ -20,7 +20,8 @@ class Settings:
     boundary: int = 0  # how many of the first and last layers of such caches stay raw
     draft: str = "auto"  # one of backend.DRAFTS, or the reference to a drafter
     dtype: str | None = None  # the type to compute in; None for the engine's choice
-    device: str | None = None  # "cpu" or "gpu"; None for MLX's own choice
+    backend: str = "mlx"  # a key of engine.serve.main.BACKENDS
+    device: str | None = None  # "cpu", "gpu", "mps" or "cuda"; None and "auto" for the backend's own choice
     host: str = "127.0.0.1"
     port: int = 1339
     api_key: str | None = field(default=None, repr=False)  # None if clients need none

@@ -113,7 +113,7 @@ def sides_of(text: str) -> tuple[CacheSpec, CacheSpec]:
         if side.family not in CODECS:
             raise BadInput(
                 f"the torch backend has no cache {text}: {side.text} is a format of MLX",
-                "take raw, e8v@4.25, e8@q38 or another code",
+                "caches that it can use: raw, e8v@4.25, e8@q38 and others of these forms",
             )
     return sides
 

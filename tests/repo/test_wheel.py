@@ -134,5 +134,6 @@ def test_the_programs_are_installed(unpacked):
         "kakeya-engine = engine.cli:main",
         "kakeya-mlx-server = engine.cli.mlx_server:main",
         "kakeya-runner = runner.cli:main",
+        "kakeya-sidecar = engine.cli.sidecar:main_on_torch",
         "kakeya-sidecar-mlx = engine.cli.sidecar:main",
     ]

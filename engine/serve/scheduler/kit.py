@@ -35,7 +35,7 @@ class MlxKit:
     def prepare(self) -> None:
         """Set MLX's device and its limit of memory."""
         if self._settings.device is not None:
-            mx.set_default_device(getattr(mx, self._settings.device))
+            mx.set_default_device(getattr(mx, device_of(self._settings.device)))
         if self._settings.memory_budget is not None:
             mx.set_memory_limit(self._settings.memory_budget)  # above this size, MLX releases free buffers
 
@@ -101,8 +101,21 @@ class MlxKit:
             log.warning("some prefixes could not be written to the prefix store in time")
 
 
-def check_device(device: str | None) -> None:
-    """Raise BadInput for a device that MLX does not have here."""
-    if device is not None and not mx.is_available(getattr(mx, device)):
+def device_of(name: str | None) -> str:
+    """Return MLX's device for a name, ``cpu`` or ``gpu``; MLX's own choice without one, and for ``auto``.
+
+    Raises:
+        BadInput: MLX does not have it here.
+    """
+    here = {
+        "cpu": True,
+        "gpu": mx.is_available(mx.gpu),
+        "mps": mx.metal.is_available(),
+        "cuda": mx.cuda.is_available(),
+    }
+    if name in (None, "auto"):
+        return "gpu" if here["gpu"] else "cpu"
+    if not here.get(name):
         fix = "leave the option out, or name a device that `kakeya-engine probe` shows"
-        raise BadInput(f"--device {device}: MLX has no such device on this machine", fix)
+        raise BadInput(f"--device {name}: MLX has no such device on this machine", fix)
+    return "cpu" if name == "cpu" else "gpu"

@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,6 +51,7 @@ class TurnsThread:
     """
 
     scheduler: type[Scheduler] = Scheduler
+    lacks: Collection[str] = ()
 
     def __init__(self, kit: Kit, settings: Settings, metrics: Metrics, wake: Callable[[], None]) -> None:
         self.kit, self.name = kit, kit.name
@@ -71,6 +72,10 @@ class TurnsThread:
         self._scheduler = self.scheduler(kit, metrics, self.residents, wake, self._live)
         self._limited = settings.memory_budget is not None or settings.max_resident is not None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def takes(self, spec: str) -> bool:  # noqa: ARG002 - one that has them all
+        """Return whether it has the caches of a spec."""
+        return True
 
     def start(self) -> None:
         """Start the thread."""

@@ -14,7 +14,7 @@ ANSWER, ENDLESS, BROKEN = "All is well.", "endless", "broken"  # the last two: o
 
 
 class EchoBackend:
-    name = "echo"
+    name, lacks = "echo", ()
 
     def __init__(self, _settings, _metrics, wake):
         self.wake, self.jobs = wake, queue.SimpleQueue()
@@ -24,6 +24,9 @@ class EchoBackend:
         self.start = threading.Thread(target=self.run, daemon=True).start
         self.health, self.stats = Health, lambda: {"cancelled": self.cancelled}
         self.memory = lambda: Memory(caches=7, device={"echo_bytes": 5})
+
+    def takes(self, _spec):
+        return True
 
     def load(self, name):
         if name == "absent":

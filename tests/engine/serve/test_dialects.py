@@ -5,6 +5,8 @@ import json
 import jsonschema
 import pytest
 
+BACKENDS = ("mlx", "torch")
+
 TURN = [{"role": "user", "content": "def read_lines(path):"}]
 CITY = {
     "type": "object",

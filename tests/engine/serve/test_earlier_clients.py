@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from bridge.common.errors import KakeyaError
-from engine.cli.sidecar import command
+from engine.cli.sidecar import on_mlx as command
 
 PROGRAM = "from engine.cli.sidecar import main; main()"
 META = {

@@ -9,6 +9,8 @@ from engine.serve.dialects.responses import ResponsesRequest
 from engine.serve.errors import ApiError
 from engine.serve.protocol import ChatRequest, CompletionRequest, parse
 
+BACKENDS = ("mlx", "torch")
+
 TURN = [{"role": "user", "content": "x"}]
 ROUTES = {
     "chat/completions": (ChatRequest, {"messages": TURN, "max_tokens": 2}),

@@ -16,6 +16,8 @@ from engine.serve.scheduler.guide import Guide
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings
 
+BACKENDS = ("mlx", "torch")
+
 PERSON = {
     "type": "object",
     "properties": {

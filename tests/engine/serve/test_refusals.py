@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+BACKENDS = ("mlx", "torch")
+
 CHAT = "/v1/chat/completions"
 TURN = [{"role": "user", "content": "x"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}

@@ -12,6 +12,8 @@ import pytest
 from tests.engine.serve import parrot
 from tests.engine.serve.world import serving
 
+BACKENDS = ("mlx", "torch")
+
 TEMPLATE = (Path(__file__).parent / "templates" / "qwen3.jinja").read_text()
 PARAMETERS = {
     "type": "object",

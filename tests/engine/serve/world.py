@@ -1,5 +1,6 @@
 """Real servers on loopback, and clients for them."""
 
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +22,10 @@ class Process:
         assert line.startswith("http://"), self.said()
         self.url = line
         self.http = httpx.Client(base_url=line, timeout=120)
+
+    @cached_property
+    def backend(self):
+        return self.http.get("/health").json()["backend"]
 
     @cached_property
     def ai(self):
@@ -63,8 +68,10 @@ def serving(folder, *options):
         *named,
         *options,
     ]
+    # Several servers share few cores, on which torch's threads would wait for each other.
+    env = {**os.environ, "OMP_NUM_THREADS": "1"} if "torch" in options else None
     with log.open("wb") as err:
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=err)
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=err, env=env)
     server = None
     try:
         server = Process(process, log)

@@ -1,0 +1,1 @@
+"""The backend over transformers and torch. Imports no MLX."""
