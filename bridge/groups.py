@@ -20,12 +20,13 @@ from bridge.manifest import Request, parse_manifest
 from bridge.presets import Checked
 from bridge.presets.points import Points, differing, point_name, read_points
 from bridge.requests import idempotency, request_commit
+from bridge.requests.follow import CONFIRM_S
 from bridge.requests.groups.names import GROUP, members, place_of
 from bridge.requests.groups.plan import Plan, Plans, digest_of
 from bridge.requests.on_branch import carry
 from bridge.requests.request_commit import Draft
 from bridge.requests.send import send
-from bridge.requests.status import Event, Status
+from bridge.requests.status import Event, Status, status_of
 
 if TYPE_CHECKING:
     from bridge.client import Client, Run
@@ -198,9 +199,14 @@ class Group:
             WaitTimeout: not all have ended after ``timeout`` seconds.
             InfrastructureError: the remote does not answer.
         """
-        ends = math.inf if timeout is None else time.monotonic() + timeout
+        began = time.monotonic()
+        ends = math.inf if timeout is None else began + timeout
         for ended, (point, run) in enumerate(self.runs()):
-            left = None if timeout is None else max(0.0, ends - time.monotonic())
+            if time.monotonic() - began >= CONFIRM_S and (status := self._withdrawn(run)):
+                # A runner had time enough to confirm the cancellation while earlier points were followed.
+                yield point, run, status
+                continue
+            left = None if timeout is None else round(max(0.0, ends - time.monotonic()), 1)
             last: Status | KakeyaError | None = None
             try:
                 for event in run.follow(left):
@@ -219,6 +225,13 @@ class Group:
                 last = error
             assert last is not None  # noqa: S101 - a request has at least one state
             yield point, run, last
+
+    def _withdrawn(self, run: "Run") -> Status | None:
+        """Return the status of a request that was cancelled before a runner took it; None for any other."""
+        with suppress(KakeyaError):
+            branch = self.client.view(run.branch)
+            return status_of(branch) if branch.is_withdrawn else None
+        return None
 
     def statuses(self) -> list[tuple[Point, Status | KakeyaError]]:
         """Return the status of each point that was sent, or why it has none. Answers are verified."""

@@ -102,6 +102,23 @@ def test_a_signed_answer_ends_with_zero_and_leaves_everything(use, served, key, 
 
 
 @pytest.mark.long
+def test_a_sweep_is_one_use(use, served, key, clone):
+    job = use(preset="count", params="n=7,9\nm=8", public_key=key, folder="out")
+
+    job.run()
+
+    assert not job.failed, job.log
+    assert len(job.outputs["branch"]) == 12
+    assert {name: job.outputs[name] for name in ("state", "exit-code", "signed", "verified", "folder")} == {
+        "state": "succeeded", "exit-code": "0", "signed": "true", "verified": "2 of 2 answers hold", "folder": "out",
+    }  # fmt: skip
+    assert len([*(clone / "out").iterdir()]) == 2
+    assert "\n7 8\n" in job.log
+    assert "\n9 8\n" in job.log
+    assert "2 runs compared" in job.summary
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("preset", "state", "code"),
     [("fail", "failed", 1), ("gated", "gate_incomplete", 7)],

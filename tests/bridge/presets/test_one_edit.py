@@ -47,7 +47,7 @@ ARGUMENTS = {
     "kakeya_wait": {"request": "x", "seconds": 1}, "kakeya_status": {"request": "x"},
     "kakeya_logs": {"request": "x", "offset": 0, "limit": 5},
     "kakeya_fetch": {"request": "x", "out": "y", "offset": 0},
-    "kakeya_cancel": {"request": "x", "reason": "y"}, "kakeya_list": {"offset": 0, "limit": 3},
+    "kakeya_cancel": {"request": "x", "reason": "y"}, "kakeya_list": {"offset": 0, "limit": 3, "group": "0123456789ab"},
 }  # fmt: skip
 
 
