@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         run_program(cli, "kakeya-engine", argv)
     except SystemExit as ended:
-        if argv is None and "engine.serve.scheduler.thread" in sys.modules:
+        if argv is None and "engine.cli.chat.conversation" in sys.modules:
             # After the server's engine was used, Python's own cleanup can abort: see engine.serve.shutdown.
             os._exit(int(ended.code or 0))
         raise

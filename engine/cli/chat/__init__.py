@@ -6,6 +6,7 @@ import click
 
 from bridge.common.cli.commands import REFERENCE, option
 from engine.cli import prompts
+from engine.cli.serve import BACKENDS
 from engine.cli.types import CACHE_SPEC, DTYPES
 
 HELP = '''/clear  forget the conversation; the system message stays
@@ -29,6 +30,7 @@ SECOND_LINE = "; Alt-Enter begins a new line"
 @option(
     "--dtype", click.Choice(DTYPES), help="Type to compute in.  [default: float32 on the CPU, else as stored]"
 )
+@option("--backend", click.Choice(BACKENDS), help="Engine, as in `serve`.")
 @option("--max-tokens", click.IntRange(1, 1 << 20), 8192, help="Maximum tokens of an answer.")
 @option(
     "--temperature", click.FloatRange(0, 2), show_default="the model's own, else 0.7",

@@ -8,20 +8,20 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from bridge.common.cli.output import is_read_by_people
 from bridge.common.errors import ExitCode
-from bridge.reports.cache_spec import parse
 from engine.cli.chat.screen import Screen, note
+from engine.cli.serve import settings_of
 from engine.errors import BadInput, EngineError
 from engine.serve.backend import Model, Piece
 from engine.serve.dialects import chat, deltas
 from engine.serve.errors import ApiError
+from engine.serve.main import BACKENDS
 from engine.serve.protocol import ChatRequest
-from engine.serve.scheduler.thread import EngineThread
 from engine.serve.server import Server
-from engine.serve.settings import Settings
 
 DAY = 86_400.0
 TEMPERATURE = 0.7  # of models that name none
@@ -39,15 +39,15 @@ class Opened(NamedTuple):
 
 @contextmanager
 def opened(reference: str, **options: Any) -> Iterator[Opened]:
-    """Load a model with options of ``Settings``, and stop its engine after the block.
+    """Load a model with options of ``settings_of``, and stop its engine after the block.
 
     Raises:
         EngineError: it cannot be loaded.
     """
-    parse(options["cache"])
-    for library in ("engine.serve", "transformers"):  # a log would stand in the middle of an answer
-        logging.getLogger(library).setLevel(logging.ERROR)
-    server = Server(Settings(models=(reference,), max_active=1, request_seconds=DAY, **options), EngineThread)
+    settings = settings_of(
+        models=(reference,), api_key=None, host="127.0.0.1", max_active=1, request_seconds=DAY, **options
+    )
+    server = Server(settings, import_module(BACKENDS[settings.backend]).start)
     name, wanted = next(iter(server.names.items()))
     server.engine.start()
     try:
@@ -60,6 +60,8 @@ def opened(reference: str, **options: Any) -> Iterator[Opened]:
     except BaseException:
         server.engine.stop()
         raise
+    for library in ("engine.serve", "transformers"):  # a log would stand in the middle of an answer
+        logging.getLogger(library).setLevel(logging.ERROR)
     try:
         with asyncio.Runner() as loop:
             yield Opened(server, model, name, loop)
