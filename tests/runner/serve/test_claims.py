@@ -152,8 +152,8 @@ class TestRace:
             return pushed
 
         class Watched(Ready):
-            def __init__(self):
-                super().__init__()
+            def __init__(self, kept=()):
+                super().__init__(kept)
                 made.append(self)
 
             def take(self, job):
