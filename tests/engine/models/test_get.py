@@ -14,7 +14,7 @@ import pytest
 
 from engine.checkpoints.published import WHEELS
 from engine.errors import BadInput, EngineError
-from engine.models import load
+from engine.models import gguf, load
 from engine.models.get import get
 from engine.mx import mx, tree
 from tests.engine import small_models
@@ -188,3 +188,15 @@ def test_a_model_of_the_hub_is_refused_with_what_gets_it(name, download):
     with pytest.raises(BadInput, match="not on the package index") as refused:
         get(name)
     assert refused.value.fix == f"get it: {download}"
+
+
+@pytest.mark.long
+def test_a_machine_without_mlx_gets_the_same_weights_and_settings(tmp_path, model):
+    pytest.importorskip("gguf")
+    mx.save_gguf(str(tmp_path / "model.gguf"), gguf_tensors(model), metadata(model.args))
+    (ours, about), (theirs, of_mlx) = (
+        read(tmp_path / "model.gguf") for read in (gguf._read_with_gguf, gguf._read_with_mlx)
+    )
+    assert ours.keys() == theirs.keys()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert {name: about[name] for name in of_mlx} == of_mlx

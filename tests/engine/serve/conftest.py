@@ -1,20 +1,12 @@
-import importlib.util
-
 import pytest
 
-from tests.engine.serve.world import serving
-
-TORCH = importlib.util.find_spec("torch") is not None
+from tests.engine.serve.world import backends, serving
 
 
 def pytest_generate_tests(metafunc):
-    """Run the tests of files with ``BACKENDS`` against both backends. Those over torch are long."""
-    backends = getattr(metafunc.module, "BACKENDS", None)
-    if backends is None or "server" not in metafunc.fixturenames:
-        return
-    marks = [pytest.mark.long, pytest.mark.skipif(not TORCH, reason="torch is not installed")]
-    params = [name if name == "mlx" else pytest.param(name, marks=marks) for name in backends]
-    metafunc.parametrize("server", params, indirect=True, scope="session")
+    """Run the tests of files with ``ON_BOTH_BACKENDS`` against both backends. Those over torch are long."""
+    if getattr(metafunc.module, "ON_BOTH_BACKENDS", False) and "server" in metafunc.fixturenames:
+        metafunc.parametrize("server", backends(), indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")

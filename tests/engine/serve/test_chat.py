@@ -8,7 +8,7 @@ from bridge.gate.checks.served import digest_of
 from engine.dflash import stream_generate
 from engine.models import load
 
-BACKENDS = ("mlx", "torch")
+ON_BOTH_BACKENDS = True
 
 TURN = [{"role": "user", "content": "def read_lines(path):"}]
 

@@ -9,7 +9,7 @@ from importlib import util
 import pytest
 
 from engine.models import registry
-from tests.engine.serve.world import serving
+from tests.engine.serve.world import backends, serving
 
 pytestmark = [
     pytest.mark.skipif(util.find_spec("llm_comply") is None, reason="llm-comply is not installed"),
@@ -22,11 +22,11 @@ REFUSED = {"chat-image-input", "anth-image-input", "image-input"}
 FORMATS = {"openai-chat": 9, "anthropic": 9, "open-responses": 13}
 
 
-@pytest.fixture(scope="module")
-def chatting(tmp_path_factory):
+@pytest.fixture(scope="module", params=backends())
+def chatting(tmp_path_factory, request):
     folder = tmp_path_factory.mktemp("conformance")
     shutil.copytree(registry.data() / "tiny-chat", folder / NAMED)
-    with serving(folder, "--model", str(folder / NAMED)) as server:
+    with serving(folder, "--backend", request.param, "--model", str(folder / NAMED)) as server:
         yield server
 
 

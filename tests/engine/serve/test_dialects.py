@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 
-BACKENDS = ("mlx", "torch")
+ON_BOTH_BACKENDS = True
 
 TURN = [{"role": "user", "content": "def read_lines(path):"}]
 CITY = {

@@ -11,7 +11,7 @@ from engine.serve.formats.schemas import WrittenFloat
 from engine.serve.grammars import grammar
 from engine.serve.resident import load_resident
 
-BACKENDS = ("mlx", "torch")
+ON_BOTH_BACKENDS = True
 
 DENSE, INT64 = 2**53, 2**63 - 1
 # Schemas that a grammar can enforce, as JSON. Their numbers' neighbours are tried too.

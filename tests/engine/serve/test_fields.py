@@ -9,7 +9,7 @@ from engine.serve.dialects.responses import ResponsesRequest
 from engine.serve.errors import ApiError
 from engine.serve.protocol import ChatRequest, CompletionRequest, parse
 
-BACKENDS = ("mlx", "torch")
+ON_BOTH_BACKENDS = True
 
 TURN = [{"role": "user", "content": "x"}]
 ROUTES = {

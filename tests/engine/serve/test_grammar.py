@@ -16,7 +16,7 @@ from engine.serve.scheduler.guide import Guide
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings
 
-BACKENDS = ("mlx", "torch")
+ON_BOTH_BACKENDS = True
 
 PERSON = {
     "type": "object",
@@ -61,7 +61,7 @@ def test_schema_is_followed_even_when_cut_short(server, model, draft, most):
     assert found.usage.completion_tokens <= most
     plain = ask(server, "none", model=model, max_tokens=most, response_format=FORMAT)
     assert found.choices[0].message.content == plain.choices[0].message.content
-    if draft == "dflash":
+    if draft == "dflash" and server.backend == "mlx":
         assert found.x_kakeya["rounds"] > 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.serve.world import serving
+from tests.engine.serve.world import backends, serving
 
 BIN = Path(sys.executable).parent
 PROGRAM = shutil.which("schemathesis", path=os.fspath(BIN)) or shutil.which("schemathesis")
@@ -18,9 +18,10 @@ EXAMPLES = 6
 
 @pytest.mark.long
 @pytest.mark.skipif(PROGRAM is None, reason="Schemathesis is not installed")
-def test_no_request_ends_in_a_500(tmp_path):
+@pytest.mark.parametrize("backend", backends())
+def test_no_request_ends_in_a_500(tmp_path, backend):
     """Fewer tokens and a short time limit keep answers small; the seed makes the run repeatable."""
-    with serving(tmp_path, "--max-tokens", "4", "--request-timeout", "20") as server:
+    with serving(tmp_path, "--backend", backend, "--max-tokens", "4", "--request-timeout", "20") as server:
         server.chat(max_tokens=1)
         argv = [PROGRAM, "run", f"{server.url}/openapi.json", "--checks", "not_a_server_error", "--seed", "7"]
         argv += ["--max-examples", str(EXAMPLES), "--phases", "examples,coverage,fuzzing", "--workers", "1"]

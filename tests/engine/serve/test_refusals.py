@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-BACKENDS = ("mlx", "torch")
+ON_BOTH_BACKENDS = True
 
 CHAT = "/v1/chat/completions"
 TURN = [{"role": "user", "content": "x"}]

@@ -12,7 +12,7 @@ import pytest
 from tests.engine.serve import parrot
 from tests.engine.serve.world import serving
 
-BACKENDS = ("mlx", "torch")
+ON_BOTH_BACKENDS = True
 
 TEMPLATE = (Path(__file__).parent / "templates" / "qwen3.jinja").read_text()
 PARAMETERS = {

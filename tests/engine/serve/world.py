@@ -1,5 +1,6 @@
 """Real servers on loopback, and clients for them."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from functools import cached_property
 
 import httpx
+import pytest
 
 STARTS = 60
 
@@ -48,6 +50,15 @@ class Process:
 
     def stats(self):
         return self.http.get("/v1/kakeya/stats").json()
+
+
+TORCH = importlib.util.find_spec("torch") is not None
+
+
+def backends():
+    """Return the parameters of what runs over both backends. What was seen over MLX is long over torch."""
+    marks = [pytest.mark.skipif(not TORCH, reason="torch is not installed"), pytest.mark.long]
+    return ["mlx", pytest.param("torch", marks=marks)]
 
 
 @contextmanager
