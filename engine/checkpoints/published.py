@@ -74,7 +74,8 @@ PUBLISHED, ALONE = dict(_PAIRS), dict(_TARGETS)  # with the names of the weights
 PUBLISHED |= {four_bit_name(each): (FOUR_BIT[each], _PAIRS[each][1]) for each in FOUR_BIT if each in _PAIRS}
 ALONE |= {four_bit_name(each): FOUR_BIT[each] for each in FOUR_BIT if each in _TARGETS}
 
-# Sizes of the targets' weights on the hub in GB (1e9 bytes), to two digits: published ones, without drafters.
+# About how large the targets' weights are, in GB (1e9 bytes), without drafters. Some figures are from the hub, the
+# others follow from the number of parameters.
 SIZES = {
     "deepseek-r1-distill-qwen-1.5b": 3.6,
     "deepseek-r1-distill-qwen-1.5b-4bit": 1.0,

@@ -82,7 +82,7 @@ def _list(*, as_json: bool) -> None:
     for row in rows:
         click.echo(f"{row[0]:{name}}  {row[1]:{channel}}  {row[2]:>{size}}  {row[3]}")
     click.echo(
-        "\nColumns: name, channel, size of the weights without drafter (~ published, otherwise on this disk), state. "
+        "\nColumns: name, channel, size of the weights without drafter (~ estimated, otherwise on this disk), state. "
         f"Weights fit if they take at most {most / 1e9:.1f} of this machine's {memory / 1e9:.1f} GB of memory: caches, "
         "drafters and the system need the rest. On a CPU, half-precision weights take twice their size, unless "
         "--dtype says `stored`. No command chooses a smaller model by itself. Besides these names, "
@@ -96,7 +96,7 @@ def _size(pair: dict[str, Any]) -> str:
     if pair["weight_bytes"] is None:
         return "-"
     size = pair["weight_bytes"] / 1e9
-    return f"{'~' if pair['published_size'] else ''}{size:.{0 if size >= 10 else 1 if size >= 1 else 2}f} GB"  # noqa: PLR2004 - two digits
+    return f"{'~' if pair['estimated_size'] else ''}{size:.{0 if size >= 10 else 1 if size >= 1 else 2}f} GB"  # noqa: PLR2004 - two digits
 
 
 def _state(pair: dict[str, Any], fitting: set[str]) -> str:

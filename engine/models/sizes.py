@@ -19,16 +19,16 @@ def most_weights() -> int:
 def facts_of(name: str, target: str | None) -> dict[str, Any]:
     """Return the size of a target's weights, whether they fit this machine, and the name of a smaller form.
 
-    ``weight_bytes`` is the size on disk or, if the weights are not here (``published_size``), the published one to two
+    ``weight_bytes`` is the size on disk or, if the weights are not here (``estimated_size``), an estimate to two
     digits. It is None if nobody knows it, and so is ``fits``.
     """
     size = None if target is None else _on_disk(target)
-    published = size is None and name in SIZES
-    if published:
+    estimated = size is None and name in SIZES
+    if estimated:
         size = int(SIZES[name] * 1e9)
     return {
         "weight_bytes": size,
-        "published_size": published,
+        "estimated_size": estimated,
         "fits": None if size is None else size <= most_weights(),
         "four_bit": four_bit_name(name) if name in FOUR_BIT else None,
     }

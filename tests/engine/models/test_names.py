@@ -100,7 +100,7 @@ def test_the_size_on_disk_counts_as_soon_as_there_is_one(capsys, hub, monkeypatc
     listed = json.loads(said.out)
     pairs = {pair["name"]: pair for pair in listed["pairs"]}
     assert (listed["memory_bytes"], listed["most_weight_bytes"]) == (4000, 3000)
-    about = ("weight_bytes", "published_size", "fits", "four_bit")
+    about = ("weight_bytes", "estimated_size", "fits", "four_bit")
     assert [pairs["qwen3-8b"][key] for key in about] == [3001, False, False, "qwen3-8b-4bit"]
     assert [pairs["glm-4-9b-chat"][key] for key in about] == [19_000_000_000, True, False, None]
     assert pairs["tiny"]["weight_bytes"] > 1_000_000
