@@ -48,7 +48,7 @@ def worst(codes: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Ask:
-    """What all requests of a sweep have in common, besides preset and parameters."""
+    """The common settings of a sweep's requests, besides preset and parameters."""
 
     ref: str = "HEAD"
     snapshot: bool = False
@@ -67,11 +67,11 @@ class Ask:
 class Point:
     """One request of a group."""
 
-    # Its place in the group from 0, and the parameters that differ, as text: ``block_size=4``.
+    # The point's place in the group, from 0, and the parameters that differ, as text: ``block_size=4``.
     index: int
     name: str
     params: Mapping[str, object]
-    # None: it was not sent.
+    # The request's branch; None if it was not sent.
     branch: str | None
     # The earlier answer that stands for a request.
     reused: "Reused | None" = None
@@ -90,17 +90,17 @@ class Group:
     id: str
     points: list[Point]
     plan: Plan | None = None
-    # Whether an earlier call began to send it.
+    # Whether an earlier call began to send the group.
     existing: bool = False
 
     @property
     def client(self) -> "Client":
-        """The client for its bus."""
+        """The client for the group's bus."""
         return self.bus.client
 
     @property
     def label(self) -> str | None:
-        """The label of its bus, if there are several."""
+        """The label of the group's bus, if there are several buses."""
         return None if self.bus.place is None else self.bus.label
 
     @property
@@ -110,11 +110,11 @@ class Group:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether what was not sent stays so."""
+        """Whether the group is cancelled: its missing requests will not be sent."""
         return self.plan is not None and self.plan.is_cancelled
 
     def is_no_request(self) -> UsageError:
-        """Return the error of a command or tool that takes one request."""
+        """Return the error for a command or tool that takes only a single request."""
         some = next((point.branch for point in self.points if point.branch), None)
         fix = Advice(
             command("list", "--group", self.id), " lists them", f", such as {some}." if some else "."
@@ -123,7 +123,7 @@ class Group:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether this clone can continue it."""
+        """Whether this clone can continue the group."""
         return Plans(self.client.git).read(self.id) is not None
 
     @property
@@ -132,7 +132,7 @@ class Group:
         return [int(ExitCode.CANCELLED)] * len(self.unsent)
 
     def send(self, on_sent: Callable[[Point, str | None], None], *, waits: bool) -> None:
-        """Send what was not sent. ``on_sent`` gets each point, and the session's branch that it is on, if on one.
+        """Send the missing requests. ``on_sent`` gets each point, and its session's branch, if it has one.
 
         If ``waits`` is False, the same command will send new requests.
         """
@@ -167,12 +167,12 @@ class Group:
         return replace(self.points[index], branch=delivery.branch), delivery.session
 
     def close(self) -> None:
-        """Record that the same command is to begin a new sweep."""
+        """Record that the same command shall begin a new sweep."""
         if self.plan:
             Plans(self.client.git).change(self.id, is_open=False)
 
     def cancel(self, reason: str) -> list[tuple[Point, Status | KakeyaError]]:
-        """Cancel all requests that have not ended. What was not sent stays so. Returns each point's status after that.
+        """Cancel all requests that have not ended; missing ones are not sent any more. Returns each point's new status.
 
         Earlier answers that stand for requests are left out. An error is that of one point: the others are cancelled.
         """
@@ -191,7 +191,7 @@ class Group:
     def follow(
         self, timeout: float | None, show: Callable[[Point, Event], None]
     ) -> Iterator[tuple[Point, "Run", Status | KakeyaError]]:
-        """Wait for each point that was sent, and yield its last status, or why it has none.
+        """Wait for each sent point, and yield its last status, or why it has no status.
 
         The points are followed one after another, so all events of a point come before those of the next one.
 
@@ -227,14 +227,14 @@ class Group:
             yield point, run, last
 
     def _withdrawn(self, run: "Run") -> Status | None:
-        """Return the status of a request that was cancelled before a runner took it; None for any other."""
+        """Return the status of a request that was cancelled before a runner took it; None for any other request."""
         with suppress(KakeyaError):
             branch = self.client.view(run.branch)
             return status_of(branch) if branch.is_withdrawn else None
         return None
 
     def statuses(self) -> list[tuple[Point, Status | KakeyaError]]:
-        """Return the status of each point that was sent, or why it has none. Answers are verified."""
+        """Return the status of each sent point, or why it has no status. Answers are verified."""
         listed = {status.branch: status for status in self.client.list(group=self.id)}
 
         def look(branch: str) -> Status:
@@ -247,7 +247,7 @@ class Group:
 
 
 def _or_error(action: Callable[[str], Status], argument: str) -> Status | KakeyaError:
-    """Return what an action returns, or its error, unless that is about the remote as a whole."""
+    """Return an action's result, or its error. An error about the whole remote is raised."""
     try:
         return action(argument)
     except InfrastructureError:
@@ -258,7 +258,7 @@ def _or_error(action: Callable[[str], Status], argument: str) -> Status | Kakeya
 
 @dataclass(frozen=True)
 class _Sweep:
-    """All that a sweep asks for, as it is known before anything is sent."""
+    """The full content of a sweep, known before anything is sent."""
 
     draft: Draft
     values: Sequence[Checked]
@@ -271,7 +271,7 @@ class _Sweep:
 
     @classmethod
     def of(cls, client: "Client", preset: str, points: Points, ask: Ask) -> "_Sweep":
-        """Return what is asked for. Raises UsageError if something does not fit."""
+        """Return the content of a sweep; UsageError if a value does not fit."""
         git = client.git
         known = client.preset(preset)
         values = [known.check_params(params) for params in points.params]
@@ -296,7 +296,7 @@ class _Sweep:
 
 
 def choose(buses: Buses, preset: str, texts: Sequence[str], ask: Ask) -> tuple[Bus, Points]:
-    """Return the bus for a sweep, and its points: the bus on which it was begun, or else one as for a single request.
+    """Return a sweep's bus and its points. The bus is the one where the sweep began, or is chosen as for one request.
 
     Raises:
         UsageError: a value does not fit.
@@ -312,7 +312,7 @@ def choose(buses: Buses, preset: str, texts: Sequence[str], ask: Ask) -> tuple[B
 
 
 def start(bus: Bus, preset: str, points: Points, ask: Ask) -> Group:
-    """Return the group of a sweep, of which nothing new is sent yet.
+    """Return the group of a sweep. No request is sent.
 
     The same sweep that was interrupted before is continued, and with an idempotency key any earlier one.
 
@@ -366,7 +366,7 @@ def _draft(client: "Client", plan: Plan, index: int) -> Draft:
 
 
 def find_group(buses: Buses, name: str) -> Group | None:
-    """Return the group with an id, as it was sent from here, or else as the branches on a bus claim it.
+    """Return the group with an id: from this clone's record, or else from the names of branches on a bus.
 
     None if ``name`` is no group's id.
     """
@@ -386,7 +386,7 @@ def find_group(buses: Buses, name: str) -> Group | None:
 
 
 def _of_claims(bus: Bus, name: str, statuses: Sequence[Status]) -> Group:
-    """Return the group of the branches whose names claim it."""
+    """Return the group that the names of branches show."""
     params = {status.branch: _params(bus.client, status.request) for status in statuses}
     swept = differing(list(params.values()))
     points = []
@@ -423,7 +423,7 @@ def shown_name(params: Mapping[str, object], swept: Sequence[str]) -> str:
 
 
 def quota_note(client: "Client", count: int, plan: Plan | None) -> str:
-    """Return a sentence if the runners' quotas let a sweep wait for hours; else nothing."""
+    """Return a sentence if the runners' quotas make a sweep wait for hours; otherwise an empty text."""
     try:
         alive = [each.record for each in client.runners() if each.is_alive(time.time())]
     except KakeyaError:

@@ -1,4 +1,4 @@
-"""What the tools do with a sweep: its group stands for all its requests."""
+"""The tools for sweeps: a group takes the place of its requests."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from bridge.mcp import models
 from bridge.mcp.bounds import short
 from bridge.requests.status import Event, Status
 
-# How many points are named that did not succeed.
+# At most this many points that did not succeed are named.
 _NAMED = 3
 
 
 def run(buses: Buses, args: models.Ask) -> models.Sent | None:
-    """Send a request for each point that was not sent before; None if it is no sweep."""
+    """Send a request for each missing point; None without a sweep."""
     ask = Ask(
         args.ref, args.snapshot, timedelta(seconds=args.expires_s), args.labels, against=args.against or None,
         idempotency_key=args.idempotency_key or None, reuse=args.reuse,
@@ -61,7 +61,7 @@ def standing(group: Group) -> models.Standing:
 
 
 def wait(group: Group, seconds: float, record: Callable[[Event], None]) -> None:
-    """Send what was not sent, and wait at most so many seconds for all points."""
+    """Send the missing requests, and wait for all points for at most ``seconds``."""
     if not group.is_cancelled:
         group.send(lambda _point, _session: None, waits=True)
     ended = list(group.follow(seconds, lambda _point, event: record(event)))

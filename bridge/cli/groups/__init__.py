@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def named_group(context: click.Context, name: str | None) -> "GroupCommands | None":
-    """Return the commands about the group with this id; None if the name is that of something else."""
+    """Return the commands about the group with this id; None if the name is not a group's id."""
     if name is None or not GROUP.fullmatch(name):
         return None
     from bridge.cli.groups.acting import GroupCommands  # noqa: PLC0415 - slow to import, and seldom needed

@@ -25,7 +25,7 @@ _WIDTH = 250
 
 @dataclass(frozen=True)
 class GroupCommands:
-    """What the commands do with a group instead of with one request."""
+    """The commands about requests, for a whole group."""
 
     group: Group
 
@@ -51,7 +51,7 @@ class GroupCommands:
         out.print(table)
 
     def wait(self, limit: timedelta | None, slower: float | None, *, as_json: bool) -> int:
-        """Send what was not sent, wait for all, and return the exit code of the worst point."""
+        """Send the missing requests, wait for all points, and return the exit code of the worst point."""
         if self.group.unsent and not self.group.is_cancelled:
             send_rest(self.group, waits=True)
         return wait_for(self.group, limit, slower, as_json=as_json)

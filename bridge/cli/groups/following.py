@@ -1,4 +1,4 @@
-"""Waits for all points of a group, and shows what each of them came to."""
+"""Waits for all points of a group, and shows the outcome of each."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ _WIDTH = 250
 
 
 def wait_for(group: Group, limit: timedelta | None, slower: float | None, *, as_json: bool) -> int:
-    """Wait for all points, print what they came to, and return the exit code of the worst."""
+    """Wait for all points, print their outcomes, and return the exit code of the worst."""
     from bridge.verify import check as _check  # noqa: F401, PLC0415 - slow to import, and the requests are sent
 
     ended: list[tuple[Point, Outcome | KakeyaError]] = []
@@ -54,7 +54,7 @@ def wait_for(group: Group, limit: timedelta | None, slower: float | None, *, as_
 
 
 def _document(group: Group, ended: list[tuple[Point, Outcome | KakeyaError]], code: int) -> dict[str, object]:
-    """Return the object for ``--json``: all points, and fields such as those of one answer about all together."""
+    """Return the object for ``--json``: all points, and the fields of a single answer for all points together."""
     outcomes = [one for _, one in ended if isinstance(one, Outcome)]
     states = {outcome.code: outcome.shown.state for outcome in reversed(outcomes)}
     holding = sum(outcome.fields["holds"] is True for outcome in outcomes)

@@ -17,7 +17,7 @@ def run_sweep(
     buses: Buses, preset: str, texts: Sequence[str], ask: Ask, limit: timedelta | None, slower: float | None, *,
     waits: bool, as_json: bool,
 ) -> int | None:  # fmt: skip
-    """Send what was not sent, wait for all answers if ``waits``, and return the exit code; None if it is no sweep."""
+    """Send the missing requests, wait for all answers if ``waits``; return the exit code, or None without a sweep."""
     bus, points = choose(buses, preset, texts, ask)
     if not points.swept:
         return None
@@ -42,14 +42,14 @@ def run_sweep(
             "existing": group.existing, "points": shown,
         })  # fmt: skip
         return 0
-    # All commands take it in place of a branch, so scripts need not know that it was a sweep.
+    # All commands take the group's id in place of a branch, so scripts need not know that it was a sweep.
     put(group.id)
     say(f"next: kakeya wait {group.id}")
     return 0
 
 
 def send_rest(group: Group, *, waits: bool) -> None:
-    """Send what was not sent of a group, and show each request. If that ends early, say how to go on."""
+    """Send a group's missing requests, and show each. If that ends early, print how to continue."""
     count, unsent = len(group.points), len(group.unsent)
     say(
         f"group {group.id}: {count} points"

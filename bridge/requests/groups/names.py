@@ -35,7 +35,7 @@ class Place:
 
 
 def place_of(branch: str) -> Place | None:
-    """Return the place that a branch's name claims; None if it claims none."""
+    """Return the place in a group that a branch's name shows; None without one."""
     _, nonce = branch_names.listed_name(branch) or ("", "")
     match = _PLACE.fullmatch(nonce.partition("-")[2])
     if not match:
@@ -45,7 +45,7 @@ def place_of(branch: str) -> Place | None:
 
 
 def group_of(branch: str) -> str | None:
-    """Return the id of the group that a branch's name claims; None if it claims none."""
+    """Return the id of the group that a branch's name shows; None without one."""
     place = place_of(branch)
     return place.group if place else None
 

@@ -1,4 +1,4 @@
-"""What a sweep sends, recorded in this clone before the first request, so that an interrupted sweep can go on.
+"""Records each sweep in this clone before its first request, so that an interrupted sweep can continue.
 
 The records are files of the git folder. References would not do: those of a mirror follow its remote.
 """
@@ -29,7 +29,7 @@ _MOST_SEARCHED = 200
 
 
 class Plan(BaseModel):
-    """The requests of a group: one for each point, and what all of them have in common."""
+    """The requests of a group: one for each point, and their common settings."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -38,7 +38,7 @@ class Plan(BaseModel):
     is_keyed: bool
     # The name or URL of the bus's remote.
     remote: str
-    # The digest of all that was asked for, and when that was, in Unix seconds.
+    # The digest of the sweep's content, and the time of its start, in Unix seconds.
     digest: str
     made_at: float
     preset: str
@@ -58,7 +58,7 @@ class Plan(BaseModel):
     # By each point's index: the branch of its request, or the earlier answer that replaces the request.
     sent: dict[str, str] = {}
     taken: dict[str, Reused] = {}
-    # Whether the same command continues this sweep, and whether what was not sent stays so.
+    # Whether the same command continues this sweep, and whether the sweep is cancelled.
     is_open: bool = True
     is_cancelled: bool = False
 
@@ -67,7 +67,7 @@ class Plan(BaseModel):
         return Place(self.group, index, len(self.points))
 
     def branch(self, index: int) -> str | None:
-        """Return the branch of a point, or of the answer that stands for it; None if it was not sent."""
+        """Return the branch of a point, or of the earlier answer that replaces it; None if it was not sent."""
         taken = self.taken.get(str(index))
         return taken.branch if taken else self.sent.get(str(index))
 
@@ -78,7 +78,7 @@ class Plan(BaseModel):
 
 
 def digest_of(content: dict[str, Any]) -> str:
-    """Return the digest of all that a sweep asks for."""
+    """Return the digest of a sweep's full content."""
     return hashlib.sha256(strict_json.dumps(content).encode()).hexdigest()
 
 
@@ -94,7 +94,7 @@ class Plans:
         return Path(self.git.text("rev-parse", "--path-format=absolute", "--git-common-dir")) / FOLDER
 
     def read(self, group: str) -> Plan | None:
-        """Return a group's record; None if there is none that can be read."""
+        """Return a group's record; None if it is missing or unreadable."""
         return _read(self.folder / f"{group}.json") if GROUP.fullmatch(group) else None
 
     def write(self, plan: Plan) -> None:
@@ -117,7 +117,7 @@ class Plans:
             self.write(plan.model_copy(update=fields))
 
     def find_open(self, digest: str) -> Plan | None:
-        """Return the newest sweep for the same that was interrupted, if there is one."""
+        """Return the newest interrupted sweep with the same content, if there is one."""
         plans = (plan for plan in self._newest() if plan.is_open and plan.digest == digest)
         return max(plans, key=lambda plan: plan.made_at, default=None)
 

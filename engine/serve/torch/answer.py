@@ -39,7 +39,7 @@ class TorchAnswer:
 
     @property
     def steps(self) -> int:
-        """How many pieces it gave."""
+        """The number of pieces that the answer has given."""
         return self.stats.steps
 
     @property
@@ -83,7 +83,7 @@ class TorchAnswer:
     def _ended(
         self, tokens: tuple[int, ...], text: str, *, stopped: bool, room: int
     ) -> tuple[str | None, str]:
-        """Pass on the tokens that were taken. Returns why the answer ends, if it does, and its new text."""
+        """Pass on the accepted tokens. Returns why the answer ends, if it does, and its new text."""
         reason = "stop" if stopped else None if room else "length"
         self._chooser.commit(tokens)
         if self._chooser.ended and reason in (None, "length"):

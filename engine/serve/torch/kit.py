@@ -1,4 +1,4 @@
-"""The engine over torch, as the thread needs it; and the backend."""
+"""The engine over torch, with the thread's interface; and the backend."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -17,7 +17,7 @@ from engine.serve.turns.thread import TurnsThread
 from engine.torch.codecs import sides_of
 
 WIDTHS = 24  # about how many hidden states a row of a forward pass keeps alive: a bound, not a measurement
-# What the backend over MLX has besides.
+# The features of the backend over MLX that this backend lacks.
 LACKS = ("drafts", "shared forward passes", "prefix cache", "calls in other forms than JSON")
 
 

@@ -15,7 +15,7 @@ THOUGHTS = (
     ("<longcat_think>", "</longcat_think>"),
     ("<|think:start|>", "<|think:end|>"),
 )
-# The same of several tokens, and the tokens of which both have to be in the vocabulary.
+# Pairs of several tokens each, and the tokens that must both be in the vocabulary.
 CHANNELS = ("<|channel>thought", "<channel|>"), ("<|channel>", "<channel|>")
 
 
