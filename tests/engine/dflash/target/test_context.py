@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from engine.dflash import stream_generate
-from engine.dflash.step import live_bytes
 from engine.dflash.target.context import NAMES, check_context, context_of, note_context, room, tokens_of
 from engine.errors import BadInput
+from engine.live_bytes import live_bytes
 from engine.lm import cache as lm_cache
 from engine.mx import nn
 from tests.engine import architectures, small_models
