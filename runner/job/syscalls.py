@@ -28,7 +28,8 @@ _MACHINES = {"x86_64": (0xC000003E, 1), "aarch64": (0xC00000B7, 2), "riscv64": (
 _CLONE_NEWUSER = 0x10000000
 _PR_SET_DUMPABLE = 4
 _FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
-# The commands of fcntl without F_SETLEASE and F_NOTIFY: others wait for the lease when they open the file.
+# The commands of fcntl except F_SETLEASE and F_NOTIFY: a lease makes other programs wait when they open the
+# file.
 _COMMANDS = (*range(12), 15, 16, 36, 37, 38, 1025, 1027, 1028, *range(1030, 1041))
 _TERMINAL = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX fake terminal input
 

@@ -28,7 +28,7 @@ class Turn:
         self.folder = folder
         self._name = name
         self._asked = False
-        # What the supervisors of the job's commands keep open.
+        # The descriptors that the supervisors of the job's commands keep open.
         self.kept: tuple[int, ...] = ()
         # Whether the last poll found a request that waits for the turn.
         self.is_awaited = False

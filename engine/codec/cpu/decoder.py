@@ -1,4 +1,4 @@
-"""Decodes rows in NumPy: the numbers of ``engine.codec.cosets.point_of``, bit for bit, with less work.
+"""Decodes rows in NumPy. The numbers equal those of ``engine.codec.cosets.point_of`` bit for bit.
 
 Coordinates are in units in which a period of the lattice is 2^8, or 2^16 for more than four bits. So an integer of 8 or
 16 bits reduces a coordinate without any operation, because it wraps around.

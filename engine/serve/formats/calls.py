@@ -40,7 +40,7 @@ class Functions:
         return self._types[name].of(argument)
 
     def typed(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return arguments with the types that a function allows; ValueError if there is no such reading."""
+        """Return arguments converted to the types that a function allows; ValueError if that is impossible."""
         return dict(_typed(arguments, self._parameters[name], self._types[name]))
 
 

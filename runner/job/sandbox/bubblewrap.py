@@ -44,7 +44,7 @@ def prefix(
     argv += ["--seccomp", PLACEHOLDER] if job_filter() else []
     argv += ["--share-net"] if network else []
     argv += [*_system(network=network), "--proc", "/proc", *_masks(), "--dev", "/dev", *_hardware()]
-    # These are on disk, below the home, because no limit would count files in a memory file system.
+    # These folders are on disk, below the home, because no limit would count files in a memory file system.
     for inside in ("/tmp", "/dev/shm"):  # noqa: S108 - both are the job's own
         argv += ["--bind", str(home / "tmp"), inside]
     marked = layers(readable, hidden, SYSTEM)
