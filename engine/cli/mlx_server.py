@@ -33,10 +33,20 @@ KINDS = ("dflash", "mtp", "eagle3")  # of drafters, as hosts name them
     "--block-size --draft-block-size block_size", click.IntRange(0, 512), 0, show_default="the drafter's own",
     help="Most tokens to verify at once.",
 )  # fmt: skip
-@option("--api-key", str, "", show_default="none", help="Key that requests must have.")
+@option(
+    "--api-key", str, "", show_default="none",
+    help="Key that requests must have. Other users of this machine can read it in the list of processes.",
+)  # fmt: skip
 @option("--cache", CACHE_SPEC, "raw", help="Cache spec of requests that name none.")
 @option("--kv-bits", click.FloatRange(0, 16), 0.0, show_default="none", help="Bits of a value in the cache.")
-@option("--kv-quant-scheme", str, "", metavar="uniform", help="Form of such a cache: mlx-lm's quantized one.")
+@option(
+    "--kv-quant-scheme",
+    str,
+    "",
+    show_default="none",
+    metavar="uniform",
+    help="Form of such a cache: mlx-lm's quantized one.",
+)
 def command(
     *,
     model: str,
@@ -99,6 +109,10 @@ def _settings(
     from engine.checkpoints import hub
     from engine.serve.http.guard import is_loopback
 
+    if api_key and (not api_key.isascii() or not api_key.isprintable() or api_key != api_key.strip()):
+        raise click.UsageError(
+            "no client can send the key of --api-key: it has to be ASCII, without spaces around it"
+        )
     if api_key and not is_loopback(more["host"]):
         from bridge.common.validation import weakness
 

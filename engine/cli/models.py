@@ -33,6 +33,10 @@ def command(
     if the pair cannot run here.
     """
     if ctx.invoked_subcommand is not None:
+        if reference is not None or draft is not None or no_draft or only_files or as_json:
+            raise click.UsageError(
+                f"the options of `models` do not go with `models {ctx.invoked_subcommand}`"
+            )
         return
     if draft is not None and no_draft:
         raise click.UsageError("--draft and --no-draft exclude each other")

@@ -96,8 +96,8 @@ def _named(name: str) -> Source:
     if name in ALONE:
         return Source(name, ALONE[name], None)
     if not name.strip():
-        known = ", ".join((*BUNDLED, *WHEELS, *PUBLISHED, *ALONE))
-        raise BadInput("the name of the model is empty", f"one of {known}, a folder or a hub id")
+        fix = "give a name that `kakeya-engine models` lists, a folder or a hub id"
+        raise BadInput("the name of the model is empty", fix)
     folder = local(name)
     if not _is_dir(folder / "target"):
         return Source(name, name, None)

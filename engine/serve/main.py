@@ -1,6 +1,8 @@
 """Runs the server with uvicorn."""
 
+import errno
 import logging
+import socket
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -17,7 +19,7 @@ from engine.serve import listing
 from engine.serve.app import Listing, make_app
 from engine.serve.contracts.earlier import Earlier, EarlierServer
 from engine.serve.hosting.parent import Parent
-from engine.serve.hosting.ready import address_of
+from engine.serve.hosting.ready import address_of, announce
 from engine.serve.server import Server
 from engine.serve.settings import Settings, drafter_of
 from engine.serve.shutdown import GracefulServer
@@ -56,7 +58,10 @@ def run(
         bound = listen(settings.host, settings.port)
     except OSError as error:
         message = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
-        raise BadInput(message, "choose another --port, or end the program that uses it") from error
+        fix = "choose another --port, or end the program that uses it"
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            fix = "give an address of this machine as --host, such as 127.0.0.1"
+        raise BadInput(message, fix) from error
     graceful = GracefulServer(configure(make_app(server, about)), server.engine, settings, parent)
     address = address_of(bound)
     if reference is not None:
@@ -101,7 +106,10 @@ def _loaded(server: GracefulServer, address: str, loading: "Future[Any]") -> Non
     elif error is not None:
         server.end(f"the model cannot be loaded: {error}")
     elif not loading.cancelled():
-        click.echo(f"http server listening on {address}")
+        try:
+            announce(f"http server listening on {address}", needs_reader=False)
+        except EngineError as unread:
+            server.end(f"{unread.message}; {unread.fix}")
 
 
 def _warmed(loading: "Future[Any]") -> None:

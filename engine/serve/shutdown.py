@@ -20,13 +20,13 @@ import time
 from types import FrameType
 from typing import NoReturn
 
-import click
 import uvicorn
 
 from bridge.common.errors import ExitCode
+from engine.errors import EngineError
 from engine.serve.backend import ENDING, STUCK, Backend
 from engine.serve.hosting.parent import Parent
-from engine.serve.hosting.ready import ready_line
+from engine.serve.hosting.ready import announce, ready_line
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
@@ -78,9 +78,9 @@ class GracefulServer(uvicorn.Server):
         await super().startup(sockets)
         if self._settings.print_ready and sockets and not self.should_exit:
             try:
-                click.echo(ready_line(sockets[0], self._settings.token_file))
-            except OSError as error:
-                _leave(ExitCode.FAILED, f"nobody reads the line of --print-ready: {error.strerror}")
+                announce(ready_line(sockets[0], self._settings.token_file), needs_reader=True)
+            except EngineError as error:
+                _leave(ExitCode.FAILED, f"{error.message}; {error.fix}")
 
     async def on_tick(self, counter: int) -> bool:
         """Give a sign of life. Called by uvicorn in the event loop, ten times a second."""

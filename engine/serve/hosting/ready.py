@@ -3,7 +3,12 @@
 import json
 import os
 import socket
+import sys
 from pathlib import Path
+
+import click
+
+from engine.errors import EngineError
 
 
 def address_of(bound: socket.socket) -> str:
@@ -21,3 +26,19 @@ def ready_line(bound: socket.socket, token_file: Path | None) -> str:
         "token_file": None if token_file is None else str(token_file.absolute()),
     }
     return json.dumps(ready)
+
+
+def announce(line: str, *, needs_reader: bool) -> None:
+    """Print the line that a host program waits for.
+
+    Raises:
+        EngineError: nobody can read it. A closed standard output is no error unless the line ``needs_reader``.
+    """
+    reason = "standard output is closed" if sys.stdout is None and needs_reader else ""
+    try:
+        click.echo(line)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        message = f"nobody reads the line that says where the server is: {reason}"
+        raise EngineError(message, "keep the server's standard output open until the line has arrived")

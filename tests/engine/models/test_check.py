@@ -232,3 +232,11 @@ def test_messages_without_json(made, capsys):
         cli.main(["models", "--check", str(made), "--files"])
     assert ended.value.code == 0
     assert "all files are there (Qwen3ForCausalLM, 4 layers" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--check", "tiny"], ["--no-draft"]])
+def test_the_options_of_the_check_do_not_go_with_a_download(options, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["models", *options, "get", "no-such-model"])
+    assert ended.value.code == 2
+    assert "do not go with `models get`" in capsys.readouterr().err

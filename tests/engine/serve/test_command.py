@@ -22,7 +22,7 @@ def run(*argv):
         (("--cache", "zip"), "no cache spec"),
         (("--max-body", "many"), "is no size"),
         (("--enable-dflash", "--draft", "none"), "exclude each other"),
-        (("--host", "no.such.host.invalid", "--api-key-file", "KEY"), "cannot listen"),
+        (("--host", "no.such.host.invalid", "--api-key-file", "KEY"), "give an address of this machine"),
         (("--api-key-file", "SHORT"), "at least 16"),
         (("--api-key-file", "SAME"), "different characters"),
         (("--prefix-store", "SHORT/below"), "cannot be used"),

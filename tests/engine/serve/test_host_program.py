@@ -1,6 +1,7 @@
 """A host application that starts `kakeya-mlx-server` in place of its own program, one process for a loaded model."""
 
 import json
+import shlex
 import signal
 import socket
 import subprocess
@@ -201,6 +202,8 @@ def test_a_model_that_cannot_be_loaded_ends_the_process(tmp_path, options, said)
         (("--draft-kind", "eagle3"), "only verifies the drafts of DFlash"),
         (("--draft-kind", "medusa"), "no such kind"),
         (("--embedding",), "No such option"),
+        (("--api-key", " local"), "no client can send"),
+        (("--api-key", "clé"), "no client can send"),
         (("--ctx-size", "-1"), "not in the range"),
         (("--host", "0.0.0.0"), "not loopback"),
         (("--host", "0.0.0.0", "--api-key", "weak"), "at least 16"),
@@ -213,3 +216,15 @@ def test_what_this_engine_lacks_is_refused_with_the_reason(options, said):
     with pytest.raises(click.UsageError) as refused:
         command.main(["--model", str(CHAT), "--port", "0", *options], standalone_mode=False)
     assert said in refused.value.format_message()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("output", ["| true; exit ${PIPESTATUS[0]}", "> /dev/full"])
+def test_a_server_ends_if_nobody_reads_its_line(output):
+    argv = shlex.join([sys.executable, "-P", "-c", PROGRAM, "--model", str(CHAT), "--port", "0"])
+    server = subprocess.run(
+        ["bash", "-c", f"{argv} {output}"], stderr=subprocess.PIPE, timeout=120, check=False
+    )
+    assert server.returncode == 1
+    assert b"nobody reads the line that says where the server is" in server.stderr
+    assert b"Traceback" not in server.stderr
