@@ -39,7 +39,8 @@ export class KakeyaClient implements KakeyaSource {
   }
 
   async listModels(options: CallOptions = {}): Promise<Model[]> {
-    const list = (await this.#json('/v1/models', undefined, options)) as { data: Model[] }
+    const list = (await this.#json('/v1/models', undefined, options)) as { data?: Model[] }
+    if (!Array.isArray(list.data)) throw ApiError.of(list)
     return list.data
   }
 
@@ -68,7 +69,7 @@ export class KakeyaClient implements KakeyaSource {
       for await (const data of events(pieces(call, response))) {
         if (data === '[DONE]') return
         const chunk = parsed(data)
-        if (!isRecord(chunk) || ('error' in chunk && chunk.error !== null)) throw ApiError.of(chunk)
+        if (!isRecord(chunk) || hasError(chunk) || !Array.isArray(chunk.choices)) throw ApiError.of(chunk)
         yield chunk as unknown as ChatCompletionChunk
         if (call.signal.aborted) throw call.signal.reason
       }
@@ -91,7 +92,7 @@ export class KakeyaClient implements KakeyaSource {
     try {
       const response = await this.#send(call, path, body, allowed)
       const answer = parsed(await text(call, response))
-      if (isRecord(answer) && !('error' in answer)) return answer
+      if (isRecord(answer) && !hasError(answer)) return answer
       throw ApiError.of(answer, response.status)
     } finally {
       call.end()
@@ -122,6 +123,10 @@ function rootOf(address: string): string {
     throw new KakeyaError('The address of the server must begin with http:// or https://, and hold no password. Use `token`.')
   }
   return (origin + pathname).replace(/\/+$/, '').replace(/\/v1$/, '')
+}
+
+function hasError(answer: Record<string, unknown>): boolean {
+  return answer.error !== undefined && answer.error !== null
 }
 
 function isSuccess(status: number): boolean {

@@ -33,7 +33,7 @@ export class ApiError extends KakeyaError {
 
   /** Read an error from the JSON of an answer, an event or a Tauri command. */
   static of(body: unknown, status?: number, retryAfter?: number): ApiError {
-    const error = isRecord(body) && 'error' in body ? body.error : body
+    const error = isRecord(body) ? (body.error ?? body) : body
     if (!isRecord(error)) {
       const text = typeof error === 'string' && error !== '' ? shortened(error) : `The server answered with status ${status ?? 0}.`
       return new ApiError(text, { status, retryAfter })

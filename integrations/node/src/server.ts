@@ -145,7 +145,8 @@ async function begun(child: Child, program: string, file: string, options: Start
     if (pid !== undefined && pid !== child.pid) kill(pid, 'SIGKILL')
     if (child.kill('SIGKILL')) await exited
     if (signal?.aborted || error instanceof KakeyaError) throw error
-    throw new StartError(`${program} did not answer within ${startTimeoutMs / 1000} s.`, logs.lines, { cause: error })
+    const reason = limit.aborted ? `did not answer within ${startTimeoutMs / 1000} s` : `cannot be used: ${String(error)}`
+    throw new StartError(`${program} ${reason}.`, logs.lines, { cause: error })
   }
 }
 

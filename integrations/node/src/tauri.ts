@@ -169,6 +169,7 @@ export class TauriSource implements KakeyaSource {
     const listening = [await listen(streamId)]
     const onAbort = (): void => { queue.fail(signal?.reason) }
     signal?.addEventListener('abort', onAbort, { once: true })
+    if (signal?.aborted) onAbort() // while it began to listen
     const start = async (): Promise<void> => {
       const args = { request: { ...request, stream: true }, streamId }
       const id = await this.#call('chat_completion_stream_start', args)

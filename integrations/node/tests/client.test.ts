@@ -140,6 +140,8 @@ describe('a server that fails', () => {
     ['ends within an event', `${chunk('a')}data: {"choi`, (error) => error instanceof IncompleteStreamError],
     ['reports an error', `${chunk('a')}data: {"error":{"message":"broken","type":"server_error","code":"x"}}\n\ndata: [DONE]\n\n`,
       (error) => error instanceof ApiError && error.message === 'broken' && error.code === 'x' && error.status === undefined],
+    ['sends an event that is no piece', `${chunk('a')}data: {"b":1}\n\n`,
+      (error) => error instanceof ApiError && error.message === '{"b":1}'],
     ['sends what is not JSON', `${chunk('a')}data: oops\n\n`, (error) => error instanceof ApiError && error.message === 'oops'],
   ]
   for (const [what, body, isRight] of cases) {
@@ -204,6 +206,18 @@ describe('a server that fails', () => {
     const error = await failure(client.health())
     assert.ok(error instanceof ApiError && error.status === 502 && error.message === '<h1>Bad gateway</h1>')
     assert.ok(await failure(client.listModels()) instanceof ApiError)
+    server.closeAllConnections()
+    server.close()
+  })
+
+  it('is another program, or says that there is no error', async () => {
+    const { url, server } = await scripted((request, response) => {
+      response.end(request.method === 'GET' ? '{"hello":"world"}' : '{"choices":[],"error":null}')
+    })
+    const client = new KakeyaClient({ baseUrl: url })
+    const error = await failure(client.listModels())
+    assert.ok(error instanceof ApiError && error.message === '{"hello":"world"}')
+    assert.deepEqual((await client.chatCompletion(HELLO)).choices, [])
     server.closeAllConnections()
     server.close()
   })

@@ -106,7 +106,7 @@ describe('startServer', () => {
       [await script('fails', 'echo no such model >&2; exit 2'), /ended before it answered \(exit code 2\)\.\nno such model/],
       [await script('other', 'echo http://127.0.0.1:1; exec sleep 600'), /printed no ready line, but: http:/],
       [hangs, /did not answer within 1 s\.\nwaiting/],
-      [await script('lies', `echo '{"address":"http://127.0.0.1:1","pid":'$$'}'; exec sleep 600`), /ENOENT|did not answer/],
+      [await script('lies', `echo '{"address":"http://127.0.0.1:1","pid":'$$'}'; exec sleep 600`), /cannot be used: Error: ENOENT/],
     ]
     for (const [program, message] of cases) {
       const error = await failure(startServer({ program, startTimeoutMs: 1000 }))

@@ -130,6 +130,17 @@ describe('the plugin', () => {
     assert.ok(error instanceof ApiError && error.message === 'broken' && error.code === 'x')
   })
 
+  it('ends at a signal that comes while it begins to listen', async () => {
+    const controller = new AbortController()
+    const slow = (...args: Parameters<typeof listen>): ReturnType<typeof listen> => {
+      controller.abort(new Error('enough'))
+      return listen(...args)
+    }
+    mockIPC(() => new Promise(() => undefined), { shouldMockEvents: true })
+    const stream = new TauriSource({ invoke, listen: slow as typeof listen }).streamText(HELLO, { signal: controller.signal })
+    assert.equal((await failure(collected(stream)) as Error).message, 'enough')
+  })
+
   it('may choose the id itself, or forget the last event', async () => {
     const chosen = kakeyaCommands(client, emit)
     const source = plugged((command, args = {}) => chosen(command, { ...args, streamId: command.endsWith('start') ? undefined : args.streamId }))
