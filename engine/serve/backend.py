@@ -218,6 +218,9 @@ class Backend(Protocol):
     def takes(self, spec: str) -> bool:
         """Return whether it has the caches of a spec."""
 
+    def code_bytes(self, spec: str, dim: int) -> int | None:
+        """Return the bytes of the code of a vector of ``dim`` values; None if the published codec's is not stored."""
+
     @property
     def models(self) -> Mapping[str, Model]:
         """The loaded models, by name."""

@@ -1,5 +1,6 @@
 """Entries of ``/v1/models`` in the fields of the earlier programs."""
 
+from collections.abc import Callable
 from typing import Any
 
 from bridge.reports.cache_spec import FORMS
@@ -45,6 +46,10 @@ def described(server: Server, name: str, channel: Channel | None) -> dict[str, A
     measured = known.measured.get(at) if known else None
     dims, draft = shape.dims if shape else (), drafter(server, name)
     row, parts = LISTED.get(known.name) if known else None, parts_of(channel)
+
+    def nominal(dim: int) -> int:
+        return published_bits(parts["variant"], dim, parts["q_range"])
+
     full = catalogue.ENTRIES[row.name] if row else known
     return {
         "hf_repo_id": full.target if full else name,
@@ -52,9 +57,9 @@ def described(server: Server, name: str, channel: Channel | None) -> dict[str, A
         "head_dim": list(dims) if len(dims) > 1 else next(iter(dims), None),
         "num_hidden_layers": shape.layers if shape else None,
         **parts,
-        "est_compression": _compression(shape, parts),
+        "est_compression": _compression(shape, parts, nominal),
         "est_compression_source": "computed",
-        "stored_compression": 1.0 if parts["variant"] else None,  # these caches hold decoded values
+        "stored_compression": _stored(server, shape, parts, channel),
         "est_delta_ppl_pct": float(measured.split()[0]) if measured else None,
         "est_delta_ppl_pct_source": "measured" if measured else "unmeasured",
         "label": LABELS.get(at[0], at[0]),
@@ -96,8 +101,19 @@ def _shape(reference: str) -> Shape | None:
         return None
 
 
-def _compression(shape: Shape | None, parts: dict[str, Any]) -> float | None:
-    """Return the ratio of an uncompressed cache's bits to the nominal ones of a channel; None if unknown."""
+def _stored(
+    server: Server, shape: Shape | None, parts: dict[str, Any], channel: Channel | None
+) -> float | None:
+    """Return the ratio of an uncompressed cache's bits to those that are stored; 1 if decoded values are."""
+    if channel is None or parts["variant"] is None:
+        return None
+    if server.engine.code_bytes(channel.cache, 128) is None:
+        return 1.0
+    return _compression(shape, parts, lambda dim: 8 * (server.engine.code_bytes(channel.cache, dim) or 0))
+
+
+def _compression(shape: Shape | None, parts: dict[str, Any], bits_of: Callable[[int], int]) -> float | None:
+    """Return the ratio of an uncompressed cache's bits to those of a channel's vectors; None if unknown."""
     if shape is None or parts["variant"] is None or any(dim & (dim - 1) for dim in shape.dims):
         return None
     outer, counts = 2 * parts["boundary"], shape.counts or (shape.layers,)
@@ -106,7 +122,7 @@ def _compression(shape: Shape | None, parts: dict[str, Any]) -> float | None:
     raw = coded = 0
     for dim, count in zip(shape.dims, counts, strict=True):
         raw += RAW_BITS * dim * count
-        bits = published_bits(parts["variant"], dim, parts["q_range"])
+        bits = bits_of(dim)
         coded += bits * (count - outer) + RAW_BITS * dim * outer
     return round(raw / coded, 2)
 

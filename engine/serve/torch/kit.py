@@ -14,7 +14,7 @@ from engine.serve.torch.device import blas_name, device_of, dtype_of, name_of
 from engine.serve.torch.model import TorchModel, expected_bytes, load_model
 from engine.serve.turns.kit import Answer, LoadedModel
 from engine.serve.turns.thread import TurnsThread
-from engine.torch.codecs import sides_of
+from engine.torch.codecs import rows_of, sides_of
 
 WIDTHS = 24  # about how many hidden states a row of a forward pass keeps alive: a bound, not a measurement
 # The features of the backend over MLX that this backend lacks.
@@ -101,6 +101,11 @@ class TorchThread(TurnsThread):
         except EngineError:
             return False
         return True
+
+    def code_bytes(self, spec: str, dim: int) -> int | None:
+        """Return the bytes of the code of a vector of ``dim`` values."""
+        rows = rows_of(sides_of(spec)[0], dim)
+        return rows.row_bytes if rows is not None else None
 
     def __init__(self, settings: Settings, metrics: Metrics, wake: Callable[[], None] = lambda: None) -> None:
         super().__init__(TorchKit(settings, metrics), settings, metrics, wake)

@@ -77,6 +77,10 @@ class TurnsThread:
         """Return whether it has the caches of a spec."""
         return True
 
+    def code_bytes(self, spec: str, dim: int) -> int | None:  # noqa: ARG002 - one that stores decoded values
+        """Return the bytes of the code of a vector of ``dim`` values; None if the published codec's is not stored."""
+        return None
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

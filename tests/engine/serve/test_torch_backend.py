@@ -219,6 +219,9 @@ def test_the_sidecar_answers_where_mlx_is_absent(tmp_path):
             }
             answer = http.post("/v1/chat/completions", json={**body, "temperature": 0}).json()
             assert answer["choices"][0]["x_kakeya"]["cache"] == "e8@q38"
+            about = http.get("/v1/models/tiny-chat@e8-q38").json()["x_kakeya"]
+            assert 2 < about["stored_compression"] < about["est_compression"]
+            assert about["lacks"]
             assert http.get("/v1/kakeya/stats").json()["device"] == "cpu"
     finally:
         process.terminate()
