@@ -1,5 +1,6 @@
 """The backend over torch, as ``engine.serve.main`` chooses it."""
 
+import engine.torch  # noqa: F401 - first: it says how to install what is absent
 from engine.serve.torch.device import device_of
 from engine.serve.torch.kit import TorchThread
 

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import torch
 
-from engine.errors import EngineError
-from engine.serve.backend import Job, Memory, Options
+from engine.errors import BadInput, EngineError
+from engine.serve.backend import DRAFTS, Job, Memory, Options
 from engine.serve.metrics import Metrics
 from engine.serve.settings import Settings
 from engine.serve.torch.answer import TorchAnswer
@@ -28,6 +28,7 @@ class TorchKit:
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._settings, self._metrics = settings, metrics
+        _refuse(settings)
         self.device = device_of(settings.device)
         self.dtype = dtype_of(settings.dtype, self.device)
 
@@ -87,6 +88,15 @@ class TorchKit:
 
     def end(self) -> None:
         """Do nothing: nothing is left to be written."""
+
+
+def _refuse(settings: Settings) -> None:
+    """Raise BadInput for what was asked for once and could never be had; a request's wish leads to a fallback."""
+    fix = "leave the option out, or take --backend mlx"
+    if settings.draft not in DRAFTS:
+        raise BadInput(f"--draft {settings.draft}: the backend torch loads no drafters", fix)
+    if settings.prefix_store is not None:
+        raise BadInput("--prefix-store: the backend torch keeps no prefixes", fix)
 
 
 class TorchThread(TurnsThread):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -109,6 +110,23 @@ def test_devices_and_types_that_are_not_here_are_refused():
         device_of(absent)
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("draft", "some/drafter"), ("prefix_store", Path("store")), ("device", "tpu"), ("dtype", "int4")],
+)
+def test_options_that_can_never_be_followed_are_refused_at_the_start(option, value):
+    with pytest.raises(BadInput):
+        TorchThread(Settings(models=("tiny",), backend="torch", **{option: value}), Metrics())
+
+
+@pytest.mark.long
+def test_a_machine_without_torch_is_told_how_to_install_it(python):
+    blocked = "import sys; sys.modules['torch'] = None; from engine.cli.sidecar import main_on_torch; "
+    done = python("-c", f"{blocked}sys.argv[1:] = ['--model', 'tiny']; main_on_torch()")
+    assert done.returncode == 1
+    assert "pip install '.[torch]'" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["tiny", "tiny-chat"])
 def test_the_tokenizer_is_that_of_the_other_backend(name):
     folder = registry.data() / name / "target"
@@ -125,6 +143,7 @@ def test_the_tokenizer_is_that_of_the_other_backend(name):
         assert getattr(ours, attribute) == getattr(theirs, attribute), attribute
 
 
+@pytest.mark.long
 def test_answers_in_turns_are_those_alone(engine):
     prompts = [[5, 6, 7, 8], [9, 10, 11], list(range(20, 120))]
     alone = [answers(engine, "tiny", ids, max_tokens=6, temperature=0.0)[0] for ids in prompts]

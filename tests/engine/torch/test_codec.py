@@ -42,7 +42,7 @@ def both(x, dim, bits, effort):
     return ours, theirs
 
 
-@pytest.mark.rows(10)
+@pytest.mark.rows(5)
 @pytest.mark.parametrize("effort", ["normal", "fast", "best"])
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6])
 @pytest.mark.parametrize("dim", DIMS)
