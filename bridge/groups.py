@@ -92,6 +92,8 @@ class Group:
     plan: Plan | None = None
     # Whether an earlier call began to send the group.
     existing: bool = False
+    # How many points have no branch, as far as the names of the others say.
+    absent: int = 0
 
     @property
     def client(self) -> "Client":
@@ -107,6 +109,15 @@ class Group:
     def unsent(self) -> list[Point]:
         """The points that were not sent."""
         return [point for point in self.points if point.branch is None]
+
+    @property
+    def absence(self) -> str:
+        """A sentence about points that have no branch, of a group that another clone sent; empty if there are none."""
+        return (
+            f"points without a branch: {self.absent} (not sent yet, or answered before)"
+            if self.absent
+            else ""
+        )
 
     @property
     def is_cancelled(self) -> bool:
@@ -390,10 +401,13 @@ def _of_claims(bus: Bus, name: str, statuses: Sequence[Status]) -> Group:
     params = {status.branch: _params(bus.client, status.request) for status in statuses}
     swept = differing(list(params.values()))
     points = []
+    absent: set[int] = set()
     for branch, own in params.items():
-        place = place_of(branch)
-        points.append(Point(place.index if place else 0, shown_name(own, swept), own, branch))
-    return Group(bus, name, points, existing=True)
+        if place := place_of(branch):
+            points.append(Point(place.index, shown_name(own, swept), own, branch))
+            absent |= {*range(place.count)}
+    absent -= {point.index for point in points}
+    return Group(bus, name, points, existing=True, absent=len(absent))
 
 
 def _of_plan(bus: Bus, plan: Plan) -> Group:

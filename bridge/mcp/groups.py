@@ -40,6 +40,7 @@ def standing(group: Group) -> models.Standing:
     done = not unsent and all(status.state.is_final for _, status in statuses)
     counts = Counter(str(status.shown.state) for _, status in statuses)
     parts = [f"{count} {state}" for state, count in counts.most_common()]
+    parts += [f"{group.absent} more without a branch"] if group.absent else []
     parts += [f"{unsent} not sent yet: kakeya_wait sends them"] if unsent else []
     codes = {
         int(status.exit_code or 0): status.shown.state for _, status in statuses if status.state.is_final

@@ -32,6 +32,8 @@ class GroupCommands:
     def status(self, *, as_json: bool) -> None:
         """Show the state of each point."""
         statuses = self.group.statuses()
+        if self.group.absence:
+            say(f"note: {self.group.absence}")
         if as_json:
             sent = [{**point.as_dict(), **status.as_dict()} for point, status in statuses]
             points = sent + [point.as_dict() for point in self.group.unsent]
@@ -164,6 +166,8 @@ class GroupCommands:
                 say(f"note: left out {point.name}: {error.message}")
         for point in self.group.unsent:
             say(f"note: left out {point.name}: it was not sent")
+        if self.group.absence:
+            say(f"note: {self.group.absence}")
         if not sources:
             message = f"no point of {self.group.id} has an answer that can be read"
             raise InfrastructureError(

@@ -41,6 +41,8 @@ def wait_for(group: Group, limit: timedelta | None, slower: float | None, *, as_
         say(f"next: kakeya wait {group.id}, or kakeya cancel {group.id}")
         raise
     group.close()
+    if group.absence:
+        say(f"note: {group.absence}")
     codes = [int(one.exit_code) if isinstance(one, KakeyaError) else one.code for _, one in ended]
     codes += [int(code) for code in group.unsent_codes]
     code = worst(codes)
