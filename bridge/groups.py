@@ -126,10 +126,8 @@ class Group:
 
     def is_no_request(self) -> UsageError:
         """Return the error for a command or tool that takes only a single request."""
-        some = next((point.branch for point in self.points if point.branch), None)
-        fix = Advice(
-            command("list", "--group", self.id), " lists them", f", such as {some}." if some else "."
-        )
+        group = self.id
+        fix = Advice(command("list", f"--group={group}"), " shows them.")
         return UsageError(f"{self.id} is a group of {len(self.points)} points: name one of them", fix=fix)
 
     @property
@@ -227,7 +225,8 @@ class Group:
                 if error.code != "expired":
                     ended_of = f"only {ended} of {len(self.points)} points of {self.id} ended"
                     message = f"{ended_of}: {error.own_message}"
-                    fix = step("To keep waiting", "wait", self.id)
+                    group = self.id
+                    fix = step("To keep waiting", "wait", group)
                     raise WaitTimeout(message, fix=fix, code=error.code, quoting=error.quoting) from error
                 last = error
             except InfrastructureError:
@@ -366,7 +365,8 @@ def _draft(client: "Client", plan: Plan, index: int) -> Draft:
     known = client.preset(plan.preset)
     for commit in (plan.workload, plan.baseline):
         if commit and objects.resolve(client.git, commit) is None:
-            fix = step("Give up what was not sent", "cancel", plan.group)
+            group = plan.group
+            fix = step("Give up what was not sent", "cancel", group)
             raise UsageError(
                 f"the commit {commit[:12]} of the group {plan.group} is not here any more", fix=fix
             )

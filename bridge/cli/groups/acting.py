@@ -169,8 +169,7 @@ class GroupCommands:
         if self.group.absence:
             say(f"note: {self.group.absence}")
         if not sources:
+            group = self.group.id
             message = f"no point of {self.group.id} has an answer that can be read"
-            raise InfrastructureError(
-                message, fix=step("Wait for them", "wait", self.group.id), code="no_answer_yet"
-            )
+            raise InfrastructureError(message, fix=step("Wait for them", "wait", group), code="no_answer_yet")
         return in_order_of_points(sources, self.group.plan.swept if self.group.plan else None)
