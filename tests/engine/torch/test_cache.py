@@ -276,3 +276,32 @@ def test_a_real_model_gives_the_tokens_of_transformers_and_of_mlx():
         assert cache_bytes(cache) <= 0.275 * 30 * 3 * 64 * 2 * 2 * (out.shape[1] - 1)
         looked_up, _ = generate(model, ids, tokens=24, prompt_lookup_num_tokens=5)
         assert torch.equal(out, looked_up)
+
+
+WIDE = {**SIZES, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
+ARCHITECTURES = {
+    "GPT2": {"vocab_size": 128, "n_embd": 128, "n_layer": 2, "n_head": 2},
+    "GPTNeoX": {name: size for name, size in WIDE.items() if name != "num_key_value_heads"},
+    "Phi3": WIDE,
+    "Mistral": {**WIDE, "sliding_window": 8},
+    "Gemma2": {**WIDE, "head_dim": 64, "sliding_window": 8},
+    "GptOss": {**WIDE, "head_dim": 64, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 8},
+    "Lfm2": {**WIDE, "layer_types": ["conv", "full_attention"]},
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture_reads_its_codes_as_it_reads_its_values(name):
+    """Six bits a value change the logits by a few percent; codes that are read wrongly change all of them."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**ARCHITECTURES[name])
+    causal = f"{name}LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM"
+    model, ids, rows = getattr(transformers, causal)(config).eval(), prompt(24), []
+    for spec in ("raw", "e8v@6.25"):
+        cache = kakeya_cache(model, spec)
+        with torch.inference_mode():
+            parts = [model(part, cache=cache, use_cache=True).logits for part in ids.split([18, 1, 5], dim=1)]
+        rows.append(torch.cat(parts, dim=1))
+    assert packed_layers(cache) > 0
+    assert (rows[0] - rows[1]).norm() < 0.05 * rows[0].norm()
