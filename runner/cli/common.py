@@ -12,7 +12,9 @@ import click
 
 from bridge.common.cli.commands import FILE, option
 from bridge.common.cli.output import say
+from bridge.common.cli.program import say_error
 from bridge.common.process import ENDING_SIGNALS
+from bridge.errors import KakeyaError, as_kakeya_error
 from bridge.system.signals import StopRequest
 from runner.doctor.presets import refused_by
 from runner.policy import Policy, default_path
@@ -64,6 +66,33 @@ def policies_of(policy: Path | None, others: Sequence[Path]) -> list[Path]:
     """Return the files of the named policies, each once; by default the one of this host."""
     files = [*([policy] if policy else []), *others] or [default_path()]
     return list(dict.fromkeys(file.absolute() for file in files))
+
+
+def for_each_policy(
+    policy: Path | None,
+    others: Sequence[Path],
+    work: Callable[[Path | None], int | None],
+    *,
+    as_json: bool = False,
+) -> int:
+    """Do the work for each named policy, and return the first exit code that is not 0.
+
+    If it fails for one of several, its error is printed, and the work is done for the others too.
+    """
+    files: list[Path | None] = [*policies_of(policy, others)] if others else [policy]
+    codes = []
+    for file in files:
+        try:
+            codes.append(work(file) or 0)
+        except (KakeyaError, OSError) as error:
+            if len(files) == 1:
+                raise
+            failure = as_kakeya_error(error)
+            if str(file) not in failure.message:
+                failure.message = f"{file}: {failure.message}"
+            say_error(failure, as_json=as_json)
+            codes.append(int(failure.exit_code))
+    return next((code for code in codes if code), 0)
 
 
 def stop_on_signals(stop: StopRequest) -> None:

@@ -9,7 +9,7 @@ from bridge.checklist import Check, show, show_incrementally
 from bridge.common.cli.commands import flag, json_option
 from bridge.common.cli.output import put_json
 from bridge.errors import ExitCode
-from runner.cli.common import policies_argument, policies_of
+from runner.cli.common import for_each_policy, policies_argument
 from runner.doctor.readiness import SERVING, examine
 from runner.doctor.status import checks, overview
 from runner.policy import load_policy
@@ -25,9 +25,11 @@ def check_command(policy: Path | None, others: tuple[Path, ...], *, as_json: boo
     Loads the models that the presets need, as jobs would load them. Downloads nothing.
     Exits with 0 if this host can serve, otherwise with 1.
     """
-    files = policies_of(policy, others) if others else [policy]
-    codes = [show_incrementally(examine(file), next_step, as_json=as_json) for file in files]
-    return max(codes)
+
+    def check(file: Path | None) -> int:
+        return show_incrementally(examine(file), next_step, as_json=as_json)
+
+    return for_each_policy(policy, others, check, as_json=as_json)
 
 
 def next_step(checks: Sequence[Check]) -> str:
@@ -47,12 +49,14 @@ def status_command(policy: Path | None, others: tuple[Path, ...], *, no_blas: bo
     Only reads the state folder, so it does not disturb a serving runner. Exits with 0 if a runner serves and reaches
     the bus, otherwise with 1.
     """
-    fine = True
-    for file in policies_of(policy, others) if others else [policy]:
+
+    def look(file: Path | None) -> int:
         facts = overview(load_policy(file), blas=not no_blas)
         if as_json:
             put_json(facts)
         else:
             show(checks(facts))
-        fine &= facts["serving"] and not facts["runner"]["trouble"]
-    return ExitCode.SUCCEEDED if fine else ExitCode.FAILED
+        fine = facts["serving"] and not facts["runner"]["trouble"]
+        return ExitCode.SUCCEEDED if fine else ExitCode.FAILED
+
+    return for_each_policy(policy, others, look, as_json=as_json)

@@ -234,7 +234,7 @@ def install_command(
     """
     first, *more = policies_of(policy, others) if policy or others else [None]
     file, who = policy_of(first, scope, name)
-    policies = {each.file: each.policy for each in load_members([file, *filter(None, more)])}
+    policies = {each.file: each.policy for each in load_members([file, *filter(None, more)]) if each.policy}
     if hook and more:
         raise UsageError("the hook reads one policy", fix="Name only that one.")
     settings = None if hook else settings_for(policies, who, system=scope == "system")

@@ -50,11 +50,9 @@ def serve_command(
             raise UsageError(
                 "--limit counts the requests of one policy", fix="Name one policy, or leave it out."
             )
-        members, stop = load_members(files), StopRequest()
+        members, stop = load_members(files, tell), StopRequest()
         stop_on_signals(stop)
-        tell(
-            f"serving {len(members)} buses, one job at a time: {', '.join(each.policy.bus.url for each in members)}"
-        )
+        tell(f"serving {len(members)} buses, one job at a time: {', '.join(each.bus for each in members)}")
         serve_several(members, tell, stop, *(["--awake"] if keep_awake else []))
         tell("stopped")
         return

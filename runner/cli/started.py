@@ -6,7 +6,7 @@ import click
 
 from bridge.common import environment
 from bridge.common.cli.output import say
-from runner.cli.common import policies_argument, policies_of, tell
+from runner.cli.common import for_each_policy, policies_argument, tell
 from runner.policy import load_policy
 from runner.service.actions_hook import VARIABLES, check_job
 from runner.state import heartbeat
@@ -15,15 +15,18 @@ from runner.state import heartbeat
 @click.command()
 @policies_argument
 @click.pass_obj
-def watchdog_command(policy: Path | None, others: tuple[Path, ...]) -> None:
+def watchdog_command(policy: Path | None, others: tuple[Path, ...]) -> int:
     """Check once whether the runner hangs, and if so kill it, so that its service restarts it.
 
     On macOS, `kakeya-runner install` lets launchd run this every minute. On Linux, systemd does this by itself.
     """
-    for file in policies_of(policy, others) if others else [policy]:
+
+    def look(file: Path | None) -> None:
         state = load_policy(file).state
         if state.is_dir():
             heartbeat.kill_if_hanging(state, tell)
+
+    return for_each_policy(policy, others, look)
 
 
 @click.command()

@@ -93,6 +93,12 @@ def _fail(error: Exception, *, as_json: bool) -> NoReturn:
 
 
 def _tell(error: KakeyaError, *, as_json: bool) -> NoReturn:
+    say_error(error, as_json=as_json)
+    sys.exit(int(error.exit_code))
+
+
+def say_error(error: KakeyaError, *, as_json: bool) -> None:
+    """Print an error and what to do about it; with ``as_json``, also as JSON on standard output."""
     say(f"error: {error.message}")
     error.fix = printed(error.fix, environment.current_door())
     if error.fix:
@@ -100,4 +106,3 @@ def _tell(error: KakeyaError, *, as_json: bool) -> NoReturn:
     if as_json:
         with suppress(OSError):  # this output may be what cannot be written
             put_json(error.as_dict())
-    sys.exit(int(error.exit_code))

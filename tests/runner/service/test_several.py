@@ -146,6 +146,15 @@ class TestAService:
             psutil.wait_procs(below, timeout=60)
             assert not any(child.is_running() for child in below)
 
+    def test_a_policy_that_cannot_be_read_does_not_stop_the_other(self, policies, clone, tmp_path):
+        text = policies[1].read_text()
+        policies[1].write_text("bus: [")
+        with service(*policies, log=tmp_path / "log"):
+            assert Client(clone).run("span", {"name": "a"}).wait(120).state is State.SUCCEEDED
+            assert "it is read again later" in (tmp_path / "log").read_text()
+            policies[1].write_text(text)
+            assert Client(clone, "lab").run("span", {"name": "b"}).wait(120).state is State.SUCCEEDED
+
     def test_one_that_drains_leaves_the_other(self, policies, clone, monkeypatch, capsys, tmp_path):
         with service(*policies, log=tmp_path / "log") as process:
             wait_for(lambda: all(serving_process(load_policy(file).state) for file in policies))
@@ -183,6 +192,23 @@ class TestPolicies:
         assert settings.stop_s > 1000
         assert command(monkeypatch, "install", *files, "--root", tmp_path / "root") == 0
         assert str(files[2]) in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        "order",
+        [["drain"], ["maintenance", "on"], ["status", "--no-blas"], ["watchdog"], ["check"]],
+        ids=" ".join,
+    )
+    def test_one_that_fails_does_not_keep_an_order_from_the_others(self, order, runners, monkeypatch, capsys):
+        (runners.folder / "x.yaml").write_text("bus: [")
+        files = [runners.folder / "x.yaml", runners.policy("b"), runners.folder / "y.yaml"]
+        assert command(monkeypatch, *order, *files) in (1, 2)
+        out, err = capsys.readouterr()
+        assert f"{files[0]} is not valid YAML" in out + err
+        assert f"no policy at {files[2]}" in out + err
+
+    def test_with_no_policy_that_can_be_read_nothing_is_served(self, runners, monkeypatch, capsys):
+        assert command(monkeypatch, "serve", runners.folder / "x.yaml", runners.folder / "y.yaml") == 2
+        assert f"no policy at {runners.folder / 'y.yaml'}" in capsys.readouterr().err
 
     def test_what_remains_of_each_is_named(self, runners, monkeypatch, capsys, tmp_path):
         files = [runners.policy(name) for name in ("a", "b")]
