@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import EXISTING_FILE, flag, option
+from bridge.common.cli.commands import EXISTING_FILE, Number, flag, option
 from bridge.common.cli.output import is_read_by_people
 from engine.cli import options as shared
 from engine.cli import prompts
@@ -28,10 +28,10 @@ LIVE_EVERY = 0.2  # seconds
 @flag("--raw", "Continue the text itself, even with a chat model.")
 @option("--prompt-file", EXISTING_FILE, help="File with the text, in place of --prompt.")
 @option("--max-tokens", click.IntRange(1, 1 << 20), 256, help="Maximum tokens to decode.")
-@option("--temperature", click.FloatRange(0, 100), 0.0, show_default="greedy", help="Sampling temperature.")
+@option("--temperature", Number(0, 100), 0.0, show_default="greedy", help="Sampling temperature.")
 @option(
     "--top-p",
-    click.FloatRange(0, 1, min_open=True),
+    Number(0, 1, min_open=True),
     1.0,
     show_default="all",
     help="Sample from the likeliest tokens with this probability together.",
@@ -39,7 +39,7 @@ LIVE_EVERY = 0.2  # seconds
 @option("--top-k", click.IntRange(0), 0, show_default="all", help="Sample from the N likeliest tokens.")
 @option(
     "--min-p",
-    click.FloatRange(0, 1),
+    Number(0, 1),
     0.0,
     show_default="all",
     help="Sample from tokens with this share of the largest probability.",

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import CONTEXT, REFERENCE, option
+from bridge.common.cli.commands import CONTEXT, REFERENCE, Number, option
 from bridge.common.cli.program import run_program
 from bridge.common.version import version_option
 from engine import commit
@@ -38,7 +38,7 @@ KINDS = ("dflash", "mtp", "eagle3")  # of drafters, as hosts name them
     help="Key that requests must have. Other users of this machine can read it in the list of processes.",
 )  # fmt: skip
 @option("--cache", CACHE_SPEC, "raw", help="Cache spec of requests that name none.")
-@option("--kv-bits", click.FloatRange(0, 16), 0.0, show_default="none", help="Bits of a value in the cache.")
+@option("--kv-bits", Number(0, 16), 0.0, show_default="none", help="Bits of a value in the cache.")
 @option(
     "--kv-quant-scheme",
     str,

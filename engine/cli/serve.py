@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bridge.common.cli.commands import EXISTING_FILE, FILE, FOLDER, REFERENCE, flag, option
+from bridge.common.cli.commands import EXISTING_FILE, FILE, FOLDER, REFERENCE, Number, flag, option
 from engine.cli.types import CACHE_SPEC, DTYPES
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
 DEFAULT, DRAFTING = "tiny-chat", "tiny"  # the models that are served by default, without and with a drafter
 WITHOUT_DRAFTER = ("auto", "none", "lookup")
 BACKENDS, DEVICES = ("mlx", "torch"), ("auto", "cpu", "gpu", "mps", "cuda")
+_LONGEST_S = 10**9  # a longer time than the system can sleep is an error in a thread
 SCALES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -90,15 +91,15 @@ class Size(click.ParamType[int]):
     help="Prompt tokens to run at once, between rounds of other answers.",
 )  # fmt: skip
 @option(
-    "--request-timeout request_seconds", click.FloatRange(0.1), 600.0,
+    "--request-timeout request_seconds", Number(0.1, _LONGEST_S), 600.0,
     help="Seconds that a request may take, waiting included.",
 )  # fmt: skip
 @option(
-    "--idle-unload idle_seconds", click.FloatRange(0), 0.0, show_default="never",
+    "--idle-unload idle_seconds", Number(0, _LONGEST_S), 0.0, show_default="never",
     help="Seconds without requests after which a model is unloaded.",
 )  # fmt: skip
 @option(
-    "--drain drain_seconds", click.FloatRange(0), 60.0,
+    "--drain drain_seconds", Number(0, _LONGEST_S), 60.0,
     help="Seconds that running requests may go on after SIGTERM; the process ends at most 10 s later.",
 )  # fmt: skip
 @option("--parent-pid", click.IntRange(1, (1 << 31) - 1), help="Process with which the server ends.")

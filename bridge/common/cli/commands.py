@@ -1,6 +1,7 @@
 """A group whose commands are imported when they are called, and options that several commands have."""
 
 import importlib
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,6 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PATH = click.Path(path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
-FILE = click.Path(dir_okay=False, path_type=Path)
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -123,6 +123,17 @@ class Duration(click.ParamType[timedelta]):
         if not match:
             self.fail(f"{value!r} is not a time span: write 90s, 15m, 2h or 7d", param, ctx)
         return timedelta(seconds=float(match[1]) * self._units[match[2]])
+
+
+class Number(click.FloatRange):
+    """A number in a range. ``nan`` and ``inf`` are no numbers, though click lets them pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return number
 
 
 class Percentage(click.ParamType[float]):

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import REFERENCE, option
+from bridge.common.cli.commands import REFERENCE, Number, option
 from engine.cli import prompts
 from engine.cli.serve import BACKENDS
 from engine.cli.types import CACHE_SPEC, DTYPES
@@ -33,11 +33,11 @@ SECOND_LINE = "; Alt-Enter begins a new line"
 @option("--backend", click.Choice(BACKENDS), help="Engine, as in `serve`.")
 @option("--max-tokens", click.IntRange(1, 1 << 20), 8192, help="Maximum tokens of an answer.")
 @option(
-    "--temperature", click.FloatRange(0, 2), show_default="the model's own, else 0.7",
+    "--temperature", Number(0, 2), show_default="the model's own, else 0.7",
     help="Sampling temperature; 0 is greedy.",
 )  # fmt: skip
 @option(
-    "--top-p", click.FloatRange(0, 1, min_open=True), show_default="the model's own, else all",
+    "--top-p", Number(0, 1, min_open=True), show_default="the model's own, else all",
     help="Sample from the likeliest tokens with this probability together.",
 )  # fmt: skip
 @option("--seed", click.IntRange(0, 2**63 - 1), help="Seed that makes sampling repeatable.")

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import FILE, option
+from bridge.common.cli.commands import FILE, Number, option
 from engine.cli import options
 from engine.cli.reporting import carry_out
 
@@ -30,7 +30,7 @@ from engine.cli.reporting import carry_out
     help="Tokens per block; 1 counts as 2.  [default: the drafter's own]",
 )  # fmt: skip
 @option(
-    "--least", click.FloatRange(0, 1),
+    "--least", Number(0, 1),
     help="Minimum agreement, or the command fails.  [default: 1; 0 against float32]",
 )  # fmt: skip
 @options.seed

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import EXISTING_FOLDER, REFERENCE, option
+from bridge.common.cli.commands import EXISTING_FOLDER, REFERENCE, Number, option
 from bridge.common.cli.progress import Bounded
 from engine.cli.train.common import carry_out, for_a_target
 from engine.cli.train.common import seed as seed_option
@@ -31,18 +31,18 @@ PLANNED = ("steps", "rows", "anchors", "block", "seed", "decay", "shortlist")  #
     help="Compare with the tokens that are likely in a batch, and let the target read in bfloat16: several times "
     "quicker if the vocabulary is large; needs --with torch.",
 )  # fmt: skip
-@option("--share", click.FloatRange(0, 1), 0.6, help="Share of training rows that the target wrote.")
+@option("--share", Number(0, 1), 0.6, help="Share of training rows that the target wrote.")
 @option("--length", click.IntRange(64, 65536), 320, help="Tokens per row.")
 @option("--anchors", click.IntRange(1, 4096), 64, help="Anchors (blocks) per row.")
 @option("--rows", click.IntRange(1, 512), 8, help="Rows per step.")
 @seed_option
 @option("--start", EXISTING_FOLDER, help="Start from this drafter's weights.")
 @option(
-    "--rate", click.FloatRange(0, min_open=True), 1.0,
+    "--rate", Number(0, min_open=True), 1.0,
     help="Factor for the learning rates; use less than 1 to refine a drafter given by --start.",
 )  # fmt: skip
 @option(
-    "--decay", click.FloatRange(0, min_open=True), 4.0,
+    "--decay", Number(0, min_open=True), 4.0,
     help="Draft j of a block has weight exp(-j / decay) in the loss.",
 )  # fmt: skip
 @option(

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import flag, option
+from bridge.common.cli.commands import Number, flag, option
 from bridge.common.cli.progress import progress
 from engine.cli.options import eviction
 from engine.cli.train.common import carry_out, for_a_target, seed, write_description
@@ -21,7 +21,7 @@ DILATIONS = (1, 4, 16)  # the dilations of a restorer's convolutions
 )  # fmt: skip
 @option("--width", click.IntRange(8, 8192), 96, help="Width of the restorer's states.")
 @eviction("Last tokens that are never evicted.")
-@option("--task-share", click.FloatRange(0, 1), 0.75, help="Share of rows with generated retrieval tasks.")
+@option("--task-share", Number(0, 1), 0.75, help="Share of rows with generated retrieval tasks.")
 @option("--length", click.IntRange(16, 65536), 512, help="Tokens per row.")
 @option("--rows", click.IntRange(1, 512), 2, help="Rows per step.")
 @flag(

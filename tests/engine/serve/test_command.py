@@ -21,6 +21,8 @@ def run(*argv):
         (("--host", "0.0.0.0"), "--api-key-file"),
         (("--cache", "zip"), "no cache spec"),
         (("--max-body", "many"), "is no size"),
+        (("--drain", "inf"), "not in the range"),
+        (("--request-timeout", "nan"), "is no number"),
         (("--enable-dflash", "--draft", "none"), "exclude each other"),
         (("--host", "no.such.host.invalid", "--api-key-file", "KEY"), "give an address of this machine"),
         (("--api-key-file", "SHORT"), "at least 16"),
