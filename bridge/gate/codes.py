@@ -207,7 +207,7 @@ CODES = {
         ),
         Code(
             "ONE_ROW_LOOP_MISSING", "INCOMPLETE", "nothing shows that the baseline is not slowed down",
-            "add an arm verify1, with one forward pass a token",
+            "add the arm verify1: it runs one forward pass for each token",
         ),
         Code(
             "SLOW_BASELINE", "NOTE", "a slow baseline makes every speed-up look larger",

@@ -74,7 +74,7 @@ class Search:
     first: int  # the finest scale tried, in steps above rms / 2^bits
     stride: int  # steps between scales; divides BETA_GAP
     count: int  # how many scales are tried
-    # Factors by which a block that falls outside the region is shrunk to try again.
+    # A block outside the region is shrunk by each of these factors, and the nearest codeword is kept.
     shrinks: tuple[float, ...] = ()
     guess: Guess | None = None  # if given, scales are judged by it, and only the likeliest are tried
 

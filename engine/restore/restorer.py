@@ -35,7 +35,9 @@ class RestorerConfig:
         if min(sizes) < 1 or not self.dilations:
             raise BadInput("a restorer needs convolutions, and sizes of 1 or more")
         if not self.layers or len(set(self.layers)) != len(self.layers):
-            raise BadInput(f"the layers of a restorer are {self.layers}", "one or more, none of them twice")
+            raise BadInput(
+                f"the layers of a restorer are {self.layers}", "name at least one layer, and none twice"
+            )
 
     @property
     def reach(self) -> int:

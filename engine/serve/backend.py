@@ -219,7 +219,7 @@ class Backend(Protocol):
         """Return whether it has the caches of a spec."""
 
     def code_bytes(self, spec: str, dim: int) -> int | None:
-        """Return the bytes of the code of a vector of ``dim`` values; None if the published codec's is not stored."""
+        """Return the bytes of the code of a vector of ``dim`` values; None if caches store decoded values."""
 
     @property
     def models(self) -> Mapping[str, Model]:

@@ -23,7 +23,7 @@ from runner.state import activity, heartbeat, signing_key
 from runner.state.activity import Facts, read_facts
 from runner.state.turn import read_members
 
-# Tolerance for a process's start time, which is computed from the machine's start time and may be a little late.
+# How late a process's computed start time may be.
 _CLOCK_S = 60.0
 _PROBE_S = 60.0
 _PROBE_BYTES = 1 << 20

@@ -120,7 +120,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _touch(file: Path) -> None:
-    # Fair turns are no reason to run nothing on a full disk.
+    # On a full disk the runner goes on without fair turns.
     with suppress(OSError):
         file.touch(mode=0o600)
 

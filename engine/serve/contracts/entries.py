@@ -104,7 +104,7 @@ def _shape(reference: str) -> Shape | None:
 def _stored(
     server: Server, shape: Shape | None, parts: dict[str, Any], channel: Channel | None
 ) -> float | None:
-    """Return the ratio of an uncompressed cache's bits to those that are stored; 1 if decoded values are."""
+    """Return the ratio of an uncompressed cache's bits to the stored bits; 1 if the cache stores decoded values."""
     if channel is None or parts["variant"] is None:
         return None
     if server.engine.code_bytes(channel.cache, 128) is None:

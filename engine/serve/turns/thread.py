@@ -73,12 +73,12 @@ class TurnsThread:
         self._limited = settings.memory_budget is not None or settings.max_resident is not None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
-    def takes(self, spec: str) -> bool:  # noqa: ARG002 - one that has them all
-        """Return whether it has the caches of a spec."""
+    def takes(self, spec: str) -> bool:  # noqa: ARG002 - all specs are known
+        """Return whether the backend has the caches of a spec."""
         return True
 
-    def code_bytes(self, spec: str, dim: int) -> int | None:  # noqa: ARG002 - one that stores decoded values
-        """Return the bytes of the code of a vector of ``dim`` values; None if the published codec's is not stored."""
+    def code_bytes(self, spec: str, dim: int) -> int | None:  # noqa: ARG002 - caches store decoded values
+        """Return the bytes of the code of a vector of ``dim`` values; None if caches store decoded values."""
         return None
 
     def start(self) -> None:

@@ -286,7 +286,9 @@ CASES: Cases = {
     "BASELINE_UNSTEADY": ("float32", {
         "mlx-lm gives different tokens for code-0": UNEVEN["plain decoding that is not deterministic"][:2],
     }),
-    "ONE_ROW_LOOP_MISSING": ("add an arm verify1", {"no arm with the role verify1": ("spec", without_arm("one-pass"))}),
+    "ONE_ROW_LOOP_MISSING": ("add the arm verify1", {
+        "no arm with the role verify1": ("spec", without_arm("one-pass")),
+    }),
     "SELF_COMPARISON": ("", {
         "both drafters are dflash": ("parity", arm("ours", loop="dflash")),
         "one reference and one candidate": ("parity", arm("package", role="candidate")),
