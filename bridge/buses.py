@@ -6,7 +6,6 @@ to what is shown.
 """
 
 import atexit
-import hashlib
 import re
 import threading
 import time
@@ -26,7 +25,7 @@ from bridge.errors import InfrastructureError, KakeyaError, UsageError, as_kakey
 from bridge.presets import Presets, split_params
 from bridge.presets.params import Value
 from bridge.requests import idempotency
-from bridge.requests.outbox import find_branch, no_such_request
+from bridge.requests.outbox import DEFAULT_REMOTE, find_branch, no_such_request, place_of
 from bridge.requests.request_commit import identity
 from bridge.requests.sighting import RunnerSighting
 from bridge.requests.status import Status
@@ -36,7 +35,6 @@ from bridge.system.git import Git, open_repository
 from bridge.verify.public_keys import Pin, ReportKeys
 
 SETTING = "kakeya.bus"
-DEFAULT_REMOTE = "origin"
 MOST = 16
 # How long each of several buses may take to answer.
 ANSWER_S = 20.0
@@ -116,9 +114,7 @@ class Buses:
         options = {"repo": repo, **options}
         listed = read_setting(open_repository(repo))
         # The usual place stays the default remote's, so that what this clone knows stays known.
-        places: dict[str, str | None] = {
-            name: "" if name == DEFAULT_REMOTE else _digest(name) for name in listed.values()
-        }
+        places: dict[str, str | None] = {name: place_of(name) for name in listed.values()}
         if len(listed) < 2:  # noqa: PLR2004 - one bus is no choice
             places = dict.fromkeys(places)
         if remote is not None:
@@ -218,7 +214,8 @@ class Buses:
             names = ", ".join(bus.label for bus in having)
             fix = Advice("Choose one with ", REMOTE, ".")
             raise UsageError(f"several buses have {branch}: {names}", fix=fix, code="ambiguous_bus")
-        missing = no_such_request(branch, first.remote)
+        other = first.sent.other_bus(branch, [bus.remote for bus in self.buses])
+        missing = no_such_request(branch, first.remote, other)
         missing.message = f"there is no request {branch} on {_labels(self.buses)}"
         _raise_if_silent(asked, missing)
         raise missing
@@ -341,13 +338,18 @@ def read_setting(git: Git) -> dict[str, str]:
         UsageError: two have the same label, or there are too many.
     """
     values = git_output.settings(git("config", "-z", "--get-regexp", r"^kakeya\.bus$", ok=(0, 1, 128)).stdout)
-    listed: dict[str, str] = {}
+    pairs: list[tuple[str, str]] = []
     for _, value in values:
         label, has_label, remote = value.partition("=")
-        if not (has_label and remote and _LABEL.fullmatch(label)):
-            label, remote = _label_of(value), value
+        is_pair = has_label and remote and _LABEL.fullmatch(label)
+        pairs.append((label, remote) if is_pair else ("", value))
+    # A label may be given to a bus that another value lists without one.
+    labels = {remote: label for label, remote in reversed(pairs) if label}
+    listed: dict[str, str] = {}
+    for _, remote in pairs:
         if remote in listed.values():
             continue
+        label = labels.get(remote) or _label_of(remote)
         if label in listed:
             fix = f"Give it another label: git config --add {SETTING} LABEL={remote}"
             raise UsageError(f"git's setting {SETTING} gives two buses the label {label}", fix=fix)
@@ -363,10 +365,6 @@ def _label_of(remote: str) -> str:
         return remote
     last = re.split(r"[/:]", remote.rstrip("/"))[-1].removesuffix(".git")
     return _UNFIT.sub("-", last).strip("-.")[:40] or "bus"
-
-
-def _digest(name: str) -> str:
-    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _labels(buses: Sequence[Bus]) -> str:

@@ -308,7 +308,7 @@ class Client:
         if not is_on_remote and self.carriers.is_unforwarded(branch):
             tip = self.sent.commit_of(branch)
         if tip is None:
-            raise no_such_request(branch, self.remote)
+            raise no_such_request(branch, self.remote, self.sent.other_bus(branch, [self.remote.name]))
         if not is_on_remote:
             return self.carriers.with_cancel(history.read_branch(self.git, branch, tip))
         if self._last_read is None or (self._last_read.name, self._last_read.tip) != (branch, tip):

@@ -4,8 +4,9 @@ Each request gets two private git references: one with its branch name, and one 
 branch names do not order requests of the same second, and clocks can be set back.
 """
 
+import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,12 +14,13 @@ from bridge.bus import branch_names, exact_refs, objects
 from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
-from bridge.common.advice import Advice, command, step
+from bridge.common.advice import REMOTE, Advice, command, step
 from bridge.errors import GitError, InfrastructureError, UsageError
 from bridge.requests.binding import repository_name
 from bridge.system import git_output
 from bridge.system.git import Git
 
+DEFAULT_REMOTE = "origin"
 _REFS = "refs/kakeya-sent/"
 _ORDER = "refs/kakeya-order/"
 # The same commits by the bus that each was sent to, if the settings list several.
@@ -62,6 +64,20 @@ class Sent:
         """Return whether a request is recorded as sent to this bus."""
         sent = objects.resolve(self.git, f"{_TO}{self.place or _DEFAULT}/{branch}")
         return sent is not None and sent == self.commit_of(branch)
+
+    def other_bus(self, branch: str, asked: Collection[str]) -> str | None:
+        """Return the remote of the bus that a request was sent to, if it is none of those that were asked.
+
+        "another bus" if its remote is not known here any more.
+        """
+        suffix, own = f"/{branch}", {place_of(remote) or _DEFAULT for remote in asked}
+        places = {
+            ref.removeprefix(_TO).removesuffix(suffix) for ref in self.git.refs(_TO) if ref.endswith(suffix)
+        }
+        if not places or places & own:
+            return None
+        names = {place_of(name) or _DEFAULT: name for name in git_output.lines(self.git("remote").stdout)}
+        return next((names[place] for place in places if place in names), "another bus")
 
     def note(self, key: str, commit: str, instead_of: str | None = None) -> None:
         """Record the request of an idempotency key, unless a request other than ``instead_of`` is recorded."""
@@ -155,13 +171,22 @@ def unseen_where_read(remote: Remote, branch: str) -> str | None:
     return None
 
 
-def no_such_request(branch: str, remote: Remote) -> UsageError:
-    """Return the error for a branch that is not on the remote."""
+def place_of(remote: str) -> str:
+    """Return the name under which a clone with several buses records what it knows of one; "" for the default one."""
+    if remote == DEFAULT_REMOTE:
+        return ""
+    return hashlib.sha256(remote.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def no_such_request(branch: str, remote: Remote, other: str | None = None) -> UsageError:
+    """Return the error for a branch that is not on the remote; ``other`` is the bus that it was sent to."""
     fix: str = Advice(
         "It may have been collected after its end, or never sent. ", command("list"), " shows what is there."
     )
     if places := pushed_elsewhere(remote):
         fix = f"{places}: both must be the same repository."
+    if other:
+        fix = Advice(f"It was sent to {other}: choose that bus with ", REMOTE, ".")
     return UsageError(f"there is no request {branch} on {remote.name}", fix=fix, code="no_such_request")
 
 

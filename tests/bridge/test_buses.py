@@ -147,6 +147,17 @@ class TestTheSetting:
         with pytest.raises(UsageError, match=says):
             Buses.of(clone)
 
+    def test_the_advice_about_two_of_one_label_helps(self, clone, lab):
+        values = ["origin", f"{lab}/x/bus.git", f"{lab}/y/bus.git"]
+        listed(clone, *values)
+        with pytest.raises(UsageError, match="the label bus") as refused:
+            Buses.of(clone)
+        assert f"LABEL={values[2]}" in str(refused.value.fix)
+        git(clone, "config", "--add", "kakeya.bus", f"other={values[2]}")
+        assert [(bus.label, bus.remote) for bus in Buses.of(clone).buses] == [
+            ("origin", "origin"), ("bus", values[1]), ("other", values[2]),
+        ]  # fmt: skip
+
     @pytest.mark.long
     def test_hostile_values_print_no_control_characters(self, clone, kakeya):
         listed(clone, "origin", "\x1b[31m../../x y.git", "--upload-pack=touch", "a/b=c")
@@ -286,6 +297,19 @@ class TestLooking:
         assert kakeya("fetch", nonce, "--out", tmp_path / "out")[0] == 0
         assert json.loads(kakeya("status", sent, "--json")[1])["bus"] == "lab"
         assert json.loads(kakeya("cancel", sent, "--json")[1])["bus"] == "lab"
+
+    @pytest.mark.parametrize("setting", [["origin"], ["origin", "mirror=BUS"]])
+    def test_a_request_of_a_bus_that_is_not_listed_any_more(self, bus, clone, kakeya, setting):
+        sent = json.loads(kakeya("run", "touch", "-R", "lab", "--json")[1])["branch"]
+        listed(clone, *(value.replace("BUS", str(bus)) for value in setting))
+        for words in ([], [sent]):
+            code, said = kakeya("status", *words)
+            assert code == 2
+            assert "It was sent to lab: choose that bus with --remote." in said.err
+        assert kakeya("status", "-R", "lab")[0] == 0
+        git(clone, "config", "--unset-all", "kakeya.bus")
+        git(clone, "remote", "rename", "lab", "laboratory")
+        assert "It was sent to another bus" in kakeya("status")[1].err
 
     @pytest.mark.long
     def test_a_branch_of_that_name_on_both(self, lab, clone, kakeya):
