@@ -12,9 +12,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from bridge.bus import objects, wire
+from bridge.bus.remote import Remote
 from bridge.buses import Bus, Buses
 from bridge.common import sanitize, strict_json
-from bridge.common.advice import Advice, command, step
+from bridge.common.advice import REMOTE, Advice, command, step
 from bridge.errors import ExitCode, InfrastructureError, KakeyaError, ManifestError, UsageError, WaitTimeout
 from bridge.manifest import Request, parse_manifest
 from bridge.presets import Checked
@@ -380,12 +381,15 @@ def find_group(buses: Buses, name: str) -> Group | None:
     """Return the group with an id: from this clone's record, or else from the names of branches on a bus.
 
     None if ``name`` is no group's id.
+
+    Raises:
+        UsageError: this clone sent it to another bus.
     """
     if not GROUP.fullmatch(name):
         return None
     first = buses.first
     if plan := Plans(first.client.git).read(name):
-        return _of_plan(next((bus for bus in buses.buses if bus.remote == plan.remote), first), plan)
+        return _of_plan(_bus_of(buses, plan), plan)
     sent = first.client.sent.branches()
     # An ordinary nonce has 12 digits too. One of a request that was sent from here is known without the remote.
     if any(name in branch for branch in sent) and not members(sent, name):
@@ -394,6 +398,27 @@ def find_group(buses: Buses, name: str) -> Group | None:
         if answer.value:
             return _of_claims(answer.bus, name, answer.value)
     return None
+
+
+def _bus_of(buses: Buses, plan: Plan) -> Bus:
+    """Return the bus that a group was sent to, so that its missing requests go there too."""
+    for bus in buses.buses:
+        if bus.remote == plan.remote:
+            return bus
+    try:
+        url = Remote.of(buses.first.client.git, plan.remote).url
+    except UsageError:
+        if not buses.several:
+            # The remote was renamed or removed, and there is no choice.
+            return buses.first
+        url = None
+    for bus in buses.buses:
+        with suppress(KakeyaError):
+            if bus.client.remote.url == url:
+                return bus
+    fix = Advice("Choose that bus with ", REMOTE, ".")
+    message = f"the group {plan.group} was sent to another bus: {plan.remote}"
+    raise UsageError(message, fix=fix, code="other_bus")
 
 
 def _of_claims(bus: Bus, name: str, statuses: Sequence[Status]) -> Group:

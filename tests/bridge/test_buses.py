@@ -311,6 +311,26 @@ class TestLooking:
         git(clone, "remote", "rename", "lab", "laboratory")
         assert "It was sent to another bus" in kakeya("status")[1].err
 
+    @pytest.mark.parametrize("remote", [["origin", "LAB"], ["origin"], ["elsewhere"]])
+    def test_a_sweep_is_continued_on_its_own_bus(self, bus, lab, clone, presets, kakeya, remote):
+        value = {"type": "int", "min": 0, "max": 9, "default": 0}
+        presets(sweep={"params": {"n": value}, "steps": [{"argv": ["/bin/echo", "{n}"]}]})
+        sent = json.loads(kakeya("run", "sweep", "-p", "n=1,2", "-R", "lab", "--json")[1])
+        assert sent["bus"] == "lab"
+        git(clone, "remote", "add", "elsewhere", str(bus))
+        # The same bus under another name is that bus.
+        listed(clone, *(value.replace("LAB", f"x={lab}") for value in remote))
+        code, said = kakeya("status", sent["group"], "--json")
+        if len(remote) == 2:
+            assert (code, len(json.loads(said)["points"])) == (0, 2)
+        else:
+            assert code == 2
+            assert f"the group {sent['group']} was sent to another bus: lab" in said.err
+        assert kakeya("status", sent["group"], "-R", "lab")[0] == 0
+        git(clone, "remote", "remove", "lab")
+        listed(clone, f"{lab}")
+        assert kakeya("status", sent["group"])[0] == 0
+
     @pytest.mark.long
     def test_a_branch_of_that_name_on_both(self, lab, clone, kakeya):
         """What was sent from here is on its bus, whoever copies its name; otherwise one has to choose."""

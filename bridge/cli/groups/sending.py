@@ -51,6 +51,8 @@ def run_sweep(
 def send_rest(group: Group, *, waits: bool) -> None:
     """Send a group's missing requests, and show each. If that ends early, print how to continue."""
     count, unsent = len(group.points), len(group.unsent)
+    if group.label:
+        say(f"note: the bus is {group.label}")
     say(
         f"group {group.id}: {count} points"
         + (f", {count - unsent} of them sent before" if group.existing else "")
