@@ -88,6 +88,10 @@ def _line_editor() -> Reader:
     def _new_line(event: Any) -> None:
         event.current_buffer.insert_text("\n")
 
+    @keys.add("<vt100-mouse-event>")
+    def _ignore(_: Any) -> None:
+        """A pasted colour looks like an event of the mouse, which prompt_toolkit's own binding fails to read."""
+
     session: Any = PromptSession(
         multiline=True, key_bindings=keys, prompt_continuation=MORE, enable_suspend=True
     )

@@ -106,6 +106,17 @@ def test_a_paste_of_several_lines_is_one_message(editor, columns):
 
 
 @pytest.mark.long
+def test_a_colour_in_a_message_is_no_event_of_the_mouse(editor):
+    """As from a paste in a terminal that does not mark pastes."""
+    with chatting(**editor) as terminal:
+        terminal.until(PROMPT)
+        shown = ask(terminal, "\x1b[31mCount\x1b[0m from 1 to 5.")
+        assert "Unhandled exception" not in shown
+        terminal.type("/exit" + ENTER)
+        assert terminal.ended() == 0
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["loading", "reading", "answering"])
 def test_sigterm_ends_it_and_gives_the_terminal_back(editor, when):
     with chatting(*LONG, **editor) as terminal:
