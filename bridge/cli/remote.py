@@ -205,7 +205,7 @@ def gc_command(
     everybody: bool,
     dry_run: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Remove records of old requests, here or on the remote.
 
     In this clone only the records of sent requests are removed. On the remote, a request without an answer is deleted
@@ -218,7 +218,8 @@ def gc_command(
     def sweep(client: Client) -> Swept:
         return client.sweep(older_than, remote=remote_branches, everybody=everybody, dry_run=dry_run)
 
-    for answer in buses.ask(sweep, at_once=False):
+    asked = buses.ask(sweep, at_once=False)
+    for answer in asked:
         label, swept = answer.bus.label if buses.several else None, answer.value
         if swept is None:
             say_silent([answer])
@@ -235,3 +236,4 @@ def gc_command(
             say(f"  {reason}")
         if not swept.gone and not reasons:
             say("  there are no requests to remove")
+    return next((int(answer.error.exit_code) for answer in asked if answer.error), 0)

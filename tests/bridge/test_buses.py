@@ -331,6 +331,12 @@ class TestLooking:
         listed(clone, f"{lab}")
         assert kakeya("status", sent["group"])[0] == 0
 
+    def test_a_collection_that_one_bus_fails_is_no_success(self, lab, kakeya):
+        assert kakeya("gc")[0] == 0
+        shutil.rmtree(lab)
+        code, said = kakeya("gc")
+        assert (code, "0 removed of origin" in said.err, "lab is left out" in said.err) == (3, True, True)
+
     @pytest.mark.long
     def test_a_branch_of_that_name_on_both(self, lab, clone, kakeya):
         """What was sent from here is on its bus, whoever copies its name; otherwise one has to choose."""
