@@ -218,8 +218,8 @@ def gc_command(
     def sweep(client: Client) -> Swept:
         return client.sweep(older_than, remote=remote_branches, everybody=everybody, dry_run=dry_run)
 
-    asked = buses.ask(sweep, at_once=False)
-    for answer in asked:
+    answers = buses.ask(sweep, at_once=False)
+    for answer in answers:
         label, swept = answer.bus.label if buses.several else None, answer.value
         if swept is None:
             say_silent([answer])
@@ -236,4 +236,4 @@ def gc_command(
             say(f"  {reason}")
         if not swept.gone and not reasons:
             say("  there are no requests to remove")
-    return next((int(answer.error.exit_code) for answer in asked if answer.error), 0)
+    return next((int(answer.error.exit_code) for answer in answers if answer.error), 0)
