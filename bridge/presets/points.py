@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from bridge.common import sanitize
 from bridge.errors import PresetError
 from bridge.presets.model import Preset, split_params
 from bridge.presets.params import Value
 
 # The largest number of combinations.
 MOST_POINTS = 64
+_NAME_CHARS = 120
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,12 @@ def _values(preset: Preset, name: str, text: str) -> list[Value]:
 
 
 def point_name(params: Mapping[str, object], swept: Sequence[str]) -> str:
-    """Return the name of a point: the parameters that differ between the points, such as ``block_size=4 tokens=64``."""
-    return " ".join(f"{name}={_text(params.get(name))}" for name in swept)
+    """Return the name of a point: the parameters that differ between the points, such as ``block_size=4 tokens=64``.
+
+    It is one short, printable line: anyone may have written the parameters.
+    """
+    line = sanitize.line(" ".join(f"{name}={_text(params.get(name))}" for name in swept)) or "no parameters"
+    return line if len(line) <= _NAME_CHARS else f"{line[: _NAME_CHARS - 3]}..."
 
 
 def point_order(params: Mapping[str, object], swept: Sequence[str]) -> tuple[tuple[int, float, str], ...]:

@@ -10,9 +10,8 @@ from bridge.checklist import Check
 from bridge.client import Client
 from bridge.common.advice import step
 from bridge.errors import ManifestError, VerificationError
-from bridge.groups import shown_name
 from bridge.presets import Preset
-from bridge.presets.points import differing, point_order
+from bridge.presets.points import differing, point_name, point_order
 from bridge.reports.own import OwnKind, read_kinds
 from bridge.verify.folder import verify_folder
 from bridge.verify.public_keys import Pin
@@ -62,7 +61,7 @@ def in_order_of_points(sources: Sequence[Source], swept: Sequence[str] | None = 
     """
     names = swept or differing([source.result.params for source in sources])
     ordered = sorted(sources, key=lambda source: point_order(source.result.params, names))
-    return [replace(source, point=shown_name(source.result.params, names)) for source in ordered]
+    return [replace(source, point=point_name(source.result.params, names)) for source in ordered]
 
 
 def reports_of(result: Result) -> list[str]:

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from bridge import buses as module
-from bridge.buses import Buses
+from bridge.buses import Buses, asking, read_values
 from bridge.cli import main
 from bridge.client import Client
 from bridge.doctor import examine
@@ -216,7 +215,7 @@ class TestRun:
             listed(clone, "origin", f"slow={url}")
             began = time.monotonic()
             code, said = kakeya("run", "touch", "--json")
-            assert time.monotonic() - began < module.ANSWER_S / 2
+            assert time.monotonic() - began < asking.ANSWER_S / 2
         assert (code, json.loads(said)["bus"]) == (0, "origin")
 
     @pytest.mark.long
@@ -232,7 +231,7 @@ class TestRun:
         code, said = kakeya("run", "nothing")
         assert (code, "no preset 'nothing'" in said.err) == (2, True)
         with pytest.raises(PresetError):
-            module.read_values(Buses.of(clone).first.client, "nothing", [])
+            read_values(Buses.of(clone).first.client, "nothing", [])
 
     @pytest.mark.long
     def test_a_key_finds_the_bus_of_the_first_call(self, bus, lab, clone, announce, kakeya):
@@ -366,7 +365,7 @@ class TestLooking:
 
     @pytest.mark.long
     def test_one_that_says_nothing_costs_its_time_alone(self, clone, kakeya, monkeypatch):
-        monkeypatch.setattr(module, "ANSWER_S", 1.0)
+        monkeypatch.setattr(asking, "ANSWER_S", 1.0)
         with silence() as url:
             listed(clone, "origin", f"slow={url}", "lab")
             began = time.monotonic()

@@ -15,6 +15,7 @@ pytest.importorskip("mcp", reason="needs the extra [mcp]")
 from click.testing import CliRunner
 
 from bridge.bus.wire import Gate
+from bridge.buses import Buses
 from bridge.cli import cli
 from bridge.client import Client
 from bridge.mcp import calls, models
@@ -83,7 +84,7 @@ class Places:
         web.page()
         while web.figures.step():
             pass
-        export(Client(self.clone), self.folder / "site", 10)
+        export(Buses.of(self.clone), self.folder / "site", 10)
         exported = "".join(path.read_text() for path in (self.folder / "site").rglob("*.html"))
         return {
             **{name: self.kakeya(name, branch) for name in ("verify", "wait", "status", "report")},
