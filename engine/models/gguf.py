@@ -17,7 +17,7 @@ BLOCK = 32  # values with a scale and a bias
 
 def read(path: Path) -> tuple[Tensors, dict[str, Any]]:
     """Return the weights in float32, by their names without ``.weight``, and the metadata as plain values."""
-    return _read_with_mlx(path) if find_spec("mlx") else _read_with_gguf(path)
+    return read_with_mlx(path) if find_spec("mlx") else read_with_gguf(path)
 
 
 def write(path: Path, tensors: Tensors) -> None:
@@ -32,7 +32,8 @@ def write(path: Path, tensors: Tensors) -> None:
     save_file({name: np.ascontiguousarray(x) for name, x in tensors.items()}, path, {"format": "mlx"})
 
 
-def _read_with_mlx(path: Path) -> tuple[Tensors, dict[str, Any]]:
+def read_with_mlx(path: Path) -> tuple[Tensors, dict[str, Any]]:
+    """Return what ``read`` returns, on a machine with MLX."""
     from engine.mx import mx
 
     loaded: Any = mx.load(str(path), return_metadata=True)
@@ -54,7 +55,8 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _read_with_gguf(path: Path) -> tuple[Tensors, dict[str, Any]]:
+def read_with_gguf(path: Path) -> tuple[Tensors, dict[str, Any]]:
+    """Return what ``read`` returns, on a machine without MLX. Raises MissingPackage without the package ``gguf``."""
     try:
         import gguf
     except ImportError as error:

@@ -195,7 +195,7 @@ def test_a_machine_without_mlx_gets_the_same_weights_and_settings(tmp_path, mode
     pytest.importorskip("gguf")
     mx.save_gguf(str(tmp_path / "model.gguf"), gguf_tensors(model), metadata(model.args))
     (ours, about), (theirs, of_mlx) = (
-        read(tmp_path / "model.gguf") for read in (gguf._read_with_gguf, gguf._read_with_mlx)
+        read(tmp_path / "model.gguf") for read in (gguf.read_with_gguf, gguf.read_with_mlx)
     )
     assert ours.keys() == theirs.keys()
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
