@@ -324,7 +324,7 @@ def test_row_30_what_the_runner_died_over_is_left_out_in_the_end(crowd, monkeypa
 
     assert crowd.is_answered()
     assert (crowd.state(killer) is None) == (not less)
-    left_out = f"{killer} is left out: this runner crashed {limits.CRASHES} times over it"
+    left_out = f"{killer} is left out: this runner crashed {limits.CRASHES} times on it"
     assert (left_out in crowd.told) == (not less)
 
 
