@@ -164,6 +164,7 @@ def test_row_48_a_server_that_never_answers_does_not_keep_a_runner_from_stopping
 
 
 def test_row_48_a_server_that_never_answers_does_not_outlast_the_client_s_time(clone, git):
+    others = psutil.Process().children(recursive=True)  # such as what multiprocessing keeps
     with servers.silent() as port:
         git(clone, "remote", "set-url", "origin", f"http://127.0.0.1:{port}/bus.git")
         began = time.monotonic()
@@ -171,7 +172,7 @@ def test_row_48_a_server_that_never_answers_does_not_outlast_the_client_s_time(c
             Client(clone).wait("mac-bridge/noop-1790000000-abc123", timeout=1)
         assert time.monotonic() - began < 15
     batch.invalidate_all()
-    assert psutil.Process().children(recursive=True) == []
+    assert [each for each in psutil.Process().children(recursive=True) if each not in others] == []
 
 
 def test_row_48_what_a_child_starts_ends_with_it(tmp_path):
