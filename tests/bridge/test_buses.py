@@ -447,6 +447,7 @@ class TestWeb:
     def _web(self):
         pytest.importorskip("starlette", reason="needs the extra [web]")
 
+    @pytest.mark.long
     def test_exported_pages_are_those_of_all(self, clone, tmp_path):
         from bridge.web.export import export  # noqa: PLC0415 - needs the extra [web]
 

@@ -198,6 +198,7 @@ def test_an_answer_controls_no_terminal_and_keeps_its_emoji():
     assert (steering + plain).translate(SPELLED) == r"\x1b]52;c;x\x07\x9b2J\r\u202e\u2028" + plain
 
 
+@pytest.mark.long
 def test_a_pipe_is_one_message():
     code, out, err = piped("Count from 1 to 5.\n")
     assert (code, out) == (0, "1, 2, 3, 4, 5\n")

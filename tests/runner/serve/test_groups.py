@@ -94,6 +94,7 @@ def test_two_parameters_make_their_cross_product(sweep, handle, bus):
     assert view["tables"][0]["rows"][0][0] == "n=2 word=one"
 
 
+@pytest.mark.long
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("again", ["the same command", "wait"])
 def test_an_interrupted_sweep_goes_on(again, sweep, handle, bus, keyed, touching):

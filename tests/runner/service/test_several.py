@@ -193,6 +193,7 @@ class TestPolicies:
         assert command(monkeypatch, "install", *files, "--root", tmp_path / "root") == 0
         assert str(files[2]) in capsys.readouterr().out
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         "order",
         [["drain"], ["maintenance", "on"], ["status", "--no-blas"], ["watchdog"], ["check"]],
