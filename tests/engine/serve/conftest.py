@@ -15,7 +15,8 @@ def server(tmp_path_factory, request):
     folder = tmp_path_factory.mktemp("server")
     backend = getattr(request, "param", "mlx")
     with serving(folder, "--backend", backend, "--model", "tiny", "--model", "tiny-hybrid") as running:
-        for name in ("tiny", "tiny-hybrid"):  # a stream that waits for its model cannot be refused by its status
+        # A stream that waits for its model cannot be refused by its status.
+        for name in ("tiny", "tiny-hybrid"):
             body = {"model": name, "prompt": "a", "max_tokens": 1}
             assert running.http.post("/v1/completions", json=body).status_code == 200
         yield running
