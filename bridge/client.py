@@ -512,7 +512,7 @@ class Client:
     def list(self, limit: int = 50, *, verified: bool = True, group: str | None = None) -> list[Status]:
         """Return the newest requests on the remote, newest first. Answers are verified, for ``LIST_VERIFY_S`` at most.
 
-        With ``verified=False``, none are. With ``group``, only those of that group are returned, by their points.
+        With ``verified=False``, no answer is. With ``group``, only that group's requests are returned, by their points.
         """
         listed = self.remote.list_branches(*self.patterns)
         unforwarded = self.unforwarded(listed)

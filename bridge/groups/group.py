@@ -31,7 +31,7 @@ WORST_FIRST = (
 
 
 def worst(codes: Sequence[int]) -> int:
-    """Return the exit code of a group from those of its points: 0 if all are 0."""
+    """Return the exit code of a group: the worst exit code of its points."""
     return int(next((code for code in WORST_FIRST if code in codes), max(codes, default=0)))
 
 
@@ -185,7 +185,7 @@ class Group:
     ) -> Iterator[tuple[Point, "Run", Status | KakeyaError]]:
         """Wait for each sent point, and yield its last status, or why it has no status.
 
-        The points are followed one after another, so all events of a point come before those of the next one.
+        The points are followed one after another: the events of the first point come first.
 
         Raises:
             WaitTimeout: not all have ended after ``timeout`` seconds.

@@ -65,7 +65,7 @@ class Runs:
         self._log_turn = threading.BoundedSemaphore(2)
 
     def shown(self, row: Row) -> Conclusion:
-        """Return the conclusion about a request's answer, as far as it was verified; without an answer, the state."""
+        """Return the verified conclusion about a request's answer, or its state if there is no answer."""
         return self._found.get((row.branch, row.request_branch.tip), row.status.shown)
 
     def answered(self, branch: RequestBranch) -> Answered:

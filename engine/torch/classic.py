@@ -8,12 +8,12 @@ import math
 
 import torch
 
+from engine.codec.spec import BLOCK_SIZES
 from engine.errors import BadInput
 from engine.torch import hadamard
 from engine.torch.lattice import ROUNDER, column, fold, nearest
 
 EPS = 2.0**-23  # float32's machine epsilon; as a half it is subnormal but not zero
-SIZES = {"d4": 4, "e8": 8}
 MOST_RANGE = 9999  # so that twice a coordinate fits into 16 bits
 FOUR, SIDE_BYTES = 4, 4  # coordinates in a number; bytes of norm and maximum, a half each
 
@@ -26,14 +26,14 @@ class ClassicRows:
     """
 
     def __init__(self, lattice: str, dim: int, q_range: int) -> None:
-        if dim < SIZES[lattice] or dim & (dim - 1):
+        if dim < BLOCK_SIZES[lattice] or dim & (dim - 1):
             raise BadInput(f"the published codec has no dim {dim}", "a power of two, at least one block")
         if not 1 <= q_range <= MOST_RANGE:
             raise BadInput(f"q_range is {q_range}, it has to be from 1 to {MOST_RANGE}")
         self.lattice, self.dim, self.q_range = lattice, dim, q_range
         self._base = 2 * q_range + (2 if lattice == "e8" else 1)
         self._width = math.ceil(FOUR * math.log2(self._base))
-        self._cosets = dim // SIZES["e8"] if lattice == "e8" else 0
+        self._cosets = dim // BLOCK_SIZES["e8"] if lattice == "e8" else 0
         self.row_bytes = SIDE_BYTES + math.ceil((dim // FOUR * self._width + self._cosets) / 8)
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
@@ -43,10 +43,10 @@ class ClassicRows:
         words = torch.div(twice + side, 2, rounding_mode="floor")
         cosets = twice.new_zeros((0, twice.shape[1]))
         if self.lattice == "e8":
-            cosets = (twice & 1).reshape(-1, SIZES["e8"], twice.shape[1]).amax(1)
+            cosets = (twice & 1).reshape(-1, BLOCK_SIZES["e8"], twice.shape[1]).amax(1)
             inner = torch.div(twice + side - 1, 2, rounding_mode="floor")
             half = torch.where(twice == -side, side, torch.where(twice == side, side + 1, inner))
-            words = torch.where(cosets.repeat_interleave(SIZES["e8"], 0).bool(), half, words)
+            words = torch.where(cosets.repeat_interleave(BLOCK_SIZES["e8"], 0).bool(), half, words)
         powers = column(tuple(self._base**i for i in range(FOUR)), words)
         numbers = (words.reshape(-1, FOUR, words.shape[1]) * powers).sum(1)
         shifts = column(tuple(range(self._width)), numbers)
@@ -67,7 +67,9 @@ class ClassicRows:
         words = words.reshape(self.dim, n)
         twice = 2 * words - side
         if self.lattice == "e8":
-            cosets = bits[count * self._width :][: self._cosets].repeat_interleave(SIZES["e8"], 0).bool()
+            cosets = (
+                bits[count * self._width :][: self._cosets].repeat_interleave(BLOCK_SIZES["e8"], 0).bool()
+            )
             half = torch.where(words == side, -side, side)
             twice = torch.where(cosets, torch.where(words < side, twice + 1, half), twice)
         return 0.5 * twice.float() * (largest / self.q_range) * norm
@@ -78,9 +80,13 @@ class ClassicRows:
         y = hadamard.rotate(x / norm)
         largest = y.abs().amax(0).clamp(min=EPS).to(torch.float16)
         z = y / (largest.float() / self.q_range)
-        blocks = z.reshape(-1, SIZES[self.lattice], z.shape[1]).movedim(1, 0).reshape(SIZES[self.lattice], -1)
+        blocks = (
+            z.reshape(-1, BLOCK_SIZES[self.lattice], z.shape[1])
+            .movedim(1, 0)
+            .reshape(BLOCK_SIZES[self.lattice], -1)
+        )
         points = nearest(blocks)[0].long() if self.lattice == "e8" else 2 * _nearest_d4(blocks)
-        points = points.reshape(SIZES[self.lattice], -1, z.shape[1]).movedim(0, 1).reshape(z.shape)
+        points = points.reshape(BLOCK_SIZES[self.lattice], -1, z.shape[1]).movedim(0, 1).reshape(z.shape)
         return norm.to(torch.float16), largest, points.clamp(-2 * self.q_range, 2 * self.q_range)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -13,11 +12,11 @@ from contextlib import contextmanager
 import pytest
 
 from bridge.buses import Buses, asking, read_values
-from bridge.cli import main
 from bridge.client import Client
 from bridge.doctor import examine
 from bridge.errors import PresetError, UsageError
 from tests.conftest import git
+from tests.runner.conftest import run_kakeya
 
 pytestmark = [pytest.mark.bus, pytest.mark.usefixtures("jobs")]
 
@@ -72,16 +71,10 @@ def kakeya(clone, monkeypatch, capsys):
     """Run the command line in this process; return its exit code and what it printed."""
 
     def run(*args):
-        capsys.readouterr()
-        with monkeypatch.context() as patch:
-            patch.chdir(clone)
-            patch.setattr(sys, "argv", ["kakeya", *map(str, args)])
-            with pytest.raises(SystemExit) as ended:
-                main()
-        out, err = capsys.readouterr()
+        code, out, err = run_kakeya(clone, monkeypatch, capsys, *args)
         said = Said(out)
         said.err = err
-        return int(ended.value.code or 0), said
+        return code, said
 
     return run
 

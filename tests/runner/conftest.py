@@ -182,17 +182,25 @@ def kakeya(
     """Run the command line in this process; return its exit code and what it printed."""
 
     def run(*args: object) -> tuple[int, str]:
-        from bridge.cli import main  # noqa: PLC0415 - few tests need it
-
-        capsys.readouterr()
-        with monkeypatch.context() as patch:
-            patch.chdir(clone)
-            patch.setattr(sys, "argv", ["kakeya", *map(str, args)])
-            with pytest.raises(SystemExit) as ended:
-                main()
-        return int(ended.value.code or 0), "".join(capsys.readouterr())
+        code, out, err = run_kakeya(clone, monkeypatch, capsys, *args)
+        return code, out + err
 
     return run
+
+
+def run_kakeya(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: object
+) -> tuple[int, str, str]:
+    """Run `kakeya` in a folder, in this process; return its exit code, its output and its errors."""
+    from bridge.cli import main  # noqa: PLC0415 - few tests need it
+
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["kakeya", *map(str, args)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return int(ended.value.code or 0), *capsys.readouterr()
 
 
 def run_check(policy: Path, cwd: Path | None = None) -> tuple[int, dict[str, Any]]:

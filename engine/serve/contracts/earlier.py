@@ -23,7 +23,6 @@ from engine.serve.server import Chosen, Server
 from engine.serve.settings import Settings
 
 OVERRIDE = "x_kakeya_override"
-RAW_BITS = 16  # of a value of an uncompressed cache
 
 
 class Override(BaseModel):

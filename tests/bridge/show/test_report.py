@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 from html.parser import HTMLParser
 
 import pytest
 
 from bridge.bus import wire
-from bridge.cli import main
 from bridge.cli.remote import why_no_figures
 from bridge.client import Client
 from bridge.show.build import view_of
 from bridge.show.forms.markdown import markdown
 from bridge.show.forms.templates import page
 from bridge.show.source import from_branch
+from tests.runner.conftest import run_kakeya
 
 pytestmark = pytest.mark.bus
 
@@ -68,13 +67,7 @@ def kakeya(clone, monkeypatch, capsys):
     """Run the command line in this process; return its exit code and what it printed."""
 
     def run(*args, where=clone):
-        capsys.readouterr()
-        with monkeypatch.context() as patch:
-            patch.chdir(where)
-            patch.setattr(sys, "argv", ["kakeya", *map(str, args)])
-            with pytest.raises(SystemExit) as ended:
-                main()
-        return int(ended.value.code or 0), *capsys.readouterr()
+        return run_kakeya(where, monkeypatch, capsys, *args)
 
     return run
 
