@@ -163,7 +163,9 @@ def test_a_full_context_is_said(editor):
         ask(terminal, "/clear")
         terminal.type("def main(argv):" + ENTER)
         terminal.until("\n")
+        terminal.until("\n")  # the answer has begun
         terminal.type(CTRL_C)
+        terminal.until("Cancelled.", 20)
         terminal.until(PROMPT)
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
