@@ -21,7 +21,7 @@ from common import print_machine
 from bridge.common import host
 from engine import blas_speed
 from engine.cache import make_caches
-from engine.dflash.drafter.model import Drafter
+from engine.dflash.drafter.model import DFlashDrafter
 from engine.dflash.rollback import rollback_for
 from engine.dflash.target.cpu_fast_path import quick_copy
 from engine.mx import mx, nn, tree
@@ -98,7 +98,7 @@ def measure(size: int, context: int, repeats: int) -> str:
 
         return run
 
-    drafter = Drafter(draft_config(config, 0, block=BLOCK))
+    drafter = DFlashDrafter(draft_config(config, 0, block=BLOCK))
     mx.eval(drafter.parameters())
     bound = drafter.bind(target)
     read = bound.make_cache()

@@ -4,16 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.dflash.drafter.model import Drafter
+    from engine.dflash.drafter.model import DFlashDrafter
     from engine.dflash.drafter.weights import load_draft
     from engine.dflash.loop import stream_generate
     from engine.dflash.step import Stats, Step
     from engine.dflash.target.taps import Tapped
 
-__all__ = ["Drafter", "Stats", "Step", "Tapped", "load_draft", "stream_generate"]
+__all__ = ["DFlashDrafter", "Stats", "Step", "Tapped", "load_draft", "stream_generate"]
 
 _MODULES = {
-    "Drafter": "drafter.model",
+    "DFlashDrafter": "drafter.model",
     "Stats": "step",
     "Step": "step",
     "Tapped": "target.taps",

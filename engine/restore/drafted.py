@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine.checkpoints import files, tensors
 from engine.checkpoints.tensors import CONFIG
-from engine.dflash.drafter.model import BoundDrafter
+from engine.dflash.drafter.model import BoundDFlash
 from engine.errors import BadInput
 from engine.mx import mx, nn
 from engine.restore.cache import layers_of
@@ -44,7 +44,7 @@ class DraftedRestorer(nn.Module):
 
     kind = "kakeya-drafted-restorer"
 
-    def __init__(self, config: DraftedConfig, drafter: BoundDrafter) -> None:
+    def __init__(self, config: DraftedConfig, drafter: BoundDFlash) -> None:
         super().__init__()
         self.config = config
         self.features = partial(features, drafter)
@@ -63,7 +63,7 @@ class DraftedRestorer(nn.Module):
         return keys, values
 
 
-def features(drafter: BoundDrafter, ids: mx.array) -> mx.array:
+def features(drafter: BoundDFlash, ids: mx.array) -> mx.array:
     """Return the raw keys and values of all of a drafter's layers, ``[length, layers * 2 * kv heads * head_dim]``.
 
     The ids must start at the first position of a text.
@@ -120,7 +120,7 @@ def is_drafted(folder: str | Path) -> bool:
 
 
 def load_drafted(
-    folder: Path, drafter: BoundDrafter, target: nn.Module, digests: tuple[str, str], dtype: mx.Dtype | None
+    folder: Path, drafter: BoundDFlash, target: nn.Module, digests: tuple[str, str], dtype: mx.Dtype | None
 ) -> DraftedRestorer:
     """Load a restorer strictly, in ``dtype``; None keeps the file's type.
 

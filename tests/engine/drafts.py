@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.dflash.config import DraftConfig
-from engine.dflash.drafter.model import Drafter
+from engine.dflash.drafter.model import DFlashDrafter
 from engine.dflash.drafter.weights import save_draft
 from engine.dflash.propose.lookup import Lookup
 from engine.mx import mx, tree
@@ -52,7 +52,7 @@ def config(**changes):
 
 def drafter(seed=0, **changes):
     """Random weights of a size that makes every part matter; norms differ from one."""
-    made = Drafter(config(**changes))
+    made = DFlashDrafter(config(**changes))
     rng = np.random.default_rng(seed)
 
     def fill(path, leaf):

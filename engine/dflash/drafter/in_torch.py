@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from engine.dflash.config import DraftConfig
-from engine.dflash.drafter.model import Drafter, Proposal, token_array
+from engine.dflash.drafter.model import DFlashDrafter, Proposal, token_array
 from engine.dflash.shape import DFLASH
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.rotary import Rotations
@@ -138,7 +138,7 @@ class Crossings:
 
 
 class TorchDrafter:
-    """A drafter whose layers run in torch, for a target in MLX. It can replace a ``Drafter``.
+    """A drafter whose layers run in torch, for a target in MLX. It can replace a ``DFlashDrafter``.
 
     The weights of ``draft`` are copied, in float32, to a device of torch; None is the best one.
 
@@ -146,7 +146,7 @@ class TorchDrafter:
         BadInput: the drafter is a DFlash2 or DSpark one, or torch does not find the device.
     """
 
-    def __init__(self, draft: Drafter, device: str | None = None) -> None:
+    def __init__(self, draft: DFlashDrafter, device: str | None = None) -> None:
         if draft.config.architecture != DFLASH:
             raise BadInput(
                 "the torch drafter supports only the first version of DFlash", "use this drafter in MLX"
@@ -164,7 +164,7 @@ class TorchDrafter:
         self.layers = TorchLayers(self.config, weights, self.device, torch.float32)
 
     def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundTorch":
-        """Return this drafter with a target's embeddings and head; see ``Drafter.bind``."""
+        """Return this drafter with a target's embeddings and head; see ``DFlashDrafter.bind``."""
         embeddings = TargetEmbeddings.of(target)
         embeddings.check(self.config)
         return BoundTorch(self, DraftEmbeddings(embeddings, self.config, embed_scale))
@@ -181,7 +181,7 @@ class TorchContext:
 
 
 class BoundTorch:
-    """The counterpart of ``engine.dflash.drafter.model.BoundDrafter``."""
+    """The counterpart of ``engine.dflash.drafter.model.BoundDFlash``."""
 
     def __init__(self, drafter: TorchDrafter, embeddings: DraftEmbeddings) -> None:
         self.drafter, self.config, self.embeddings = drafter, drafter.config, embeddings
@@ -210,7 +210,7 @@ class BoundTorch:
         n_drafts: int,
         pick: Callable[[mx.array], mx.array] | None = None,
     ) -> Proposal:
-        """Draft the tokens after ``bonus``; see ``BoundDrafter.propose``. Torch has computed when it returns."""
+        """Draft the tokens after ``bonus``; see ``BoundDFlash.propose``. Torch has computed when it returns."""
         if taps is not None and taps.shape[1]:
             self.absorb(taps, context)
         layers, config, block = self.drafter.layers, self.config, n_drafts + 1

@@ -45,7 +45,7 @@ class Proposal(NamedTuple):
     confidences: mx.array | None = None  # DSpark's, `[1, n]`, or None
 
 
-class Drafter(nn.Module):
+class DFlashDrafter(nn.Module):
     """A drafter's weights, under their published names."""
 
     def __init__(self, config: DraftConfig) -> None:
@@ -76,7 +76,7 @@ class Drafter(nn.Module):
                 self._fused = FusedLayers(self.layers, self.config, form)
             return self._fused
 
-    def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundDrafter":
+    def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundDFlash":
         """Return this drafter with a target's embeddings and head, for one generation.
 
         Args:
@@ -88,16 +88,18 @@ class Drafter(nn.Module):
         Raises:
             BadInput: the drafter was made for another target.
         """
-        return BoundDrafter(self, TargetEmbeddings.of(with_products(target)), embed_scale)
+        return BoundDFlash(self, TargetEmbeddings.of(with_products(target)), embed_scale)
 
 
-class BoundDrafter:
+class BoundDFlash:
     """A drafter with its target's embeddings and head.
 
     The state of a generation is in the caches that ``make_cache`` returns, not here.
     """
 
-    def __init__(self, drafter: Drafter, embeddings: TargetEmbeddings, embed_scale: float | None) -> None:
+    def __init__(
+        self, drafter: DFlashDrafter, embeddings: TargetEmbeddings, embed_scale: float | None
+    ) -> None:
         embeddings.check(drafter.config)
         self.config = drafter.config
         self.embeddings = DraftEmbeddings(embeddings, drafter.config, embed_scale)
@@ -214,9 +216,9 @@ class BoundDrafter:
 
 
 class Block(NamedTuple):
-    """The inputs for one generation's drafts; see ``BoundDrafter.propose``."""
+    """The inputs for one generation's drafts; see ``BoundDFlash.propose``."""
 
-    bound: BoundDrafter
+    bound: BoundDFlash
     bonus: int | mx.array
     taps: mx.array | None
     context: DraftContext

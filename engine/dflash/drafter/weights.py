@@ -4,7 +4,7 @@ from pathlib import Path
 
 from engine.checkpoints import files, hub, tensors
 from engine.dflash.config import NATIVE, DraftConfig
-from engine.dflash.drafter.model import Drafter
+from engine.dflash.drafter.model import DFlashDrafter
 from engine.errors import BadInput
 from engine.mx import DTYPES, mx, tree
 
@@ -12,7 +12,7 @@ from engine.mx import DTYPES, mx, tree
 COPIES = ("embed_tokens.weight", "lm_head.weight")
 
 
-def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
+def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> DFlashDrafter:
     """Load a drafter from a folder, which is tried first, or from the hub by ``owner/name``.
 
     The weights are held in ``dtype``, None keeps the file's. On a CPU float32 is the fast one.
@@ -23,14 +23,14 @@ def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
     """
     folder = hub.folder_of(source)
     data = files.read_config(folder)
-    drafter = Drafter(DraftConfig.from_json(data, str(folder / tensors.CONFIG)))
+    drafter = DFlashDrafter(DraftConfig.from_json(data, str(folder / tensors.CONFIG)))
     tensors.load_into(drafter, folder, dtype, unused=COPIES if data.get("architectures") == [NATIVE] else ())
     drafter.fused()
     drafter.eval()
     return drafter
 
 
-def save_draft(drafter: Drafter, folder: str | Path, dtype: str = "bfloat16") -> None:
+def save_draft(drafter: DFlashDrafter, folder: str | Path, dtype: str = "bfloat16") -> None:
     """Write ``config.json`` and ``model.safetensors``; each is replaced whole or not at all.
 
     Raises:
@@ -39,7 +39,7 @@ def save_draft(drafter: Drafter, folder: str | Path, dtype: str = "bfloat16") ->
     if dtype not in DTYPES:
         raise BadInput(f"no dtype {dtype!r}", ", ".join(DTYPES))
     weights = dict(tree.tree_flatten(drafter.parameters()))
-    expected = {name: x.shape for name, x in tree.tree_flatten(Drafter(drafter.config).parameters())}
+    expected = {name: x.shape for name, x in tree.tree_flatten(DFlashDrafter(drafter.config).parameters())}
     if {name: x.shape for name, x in weights.items()} != expected:
         raise BadInput("the drafter's weights are not those of its configuration", "save it unquantized")
     weights = {name: x.astype(DTYPES[dtype]) for name, x in weights.items()}

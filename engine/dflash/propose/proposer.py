@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeGuard
 
 from engine.dflash.drafter.context import DraftContext
 from engine.dflash.drafter.dspark import count_confident
-from engine.dflash.drafter.model import Block, Drafter, states_of
+from engine.dflash.drafter.model import Block, DFlashDrafter, states_of
 from engine.dflash.sampling import Sampler
 from engine.dflash.shape import DFLASH
 from engine.dflash.target.taps import Tapped
@@ -26,7 +26,7 @@ class Proposer:
         BadInput: the drafter was made for another target.
     """
 
-    def __init__(self, draft: Drafter, target: nn.Module, start: int = 0) -> None:
+    def __init__(self, draft: DFlashDrafter, target: nn.Module, start: int = 0) -> None:
         self.config = draft.config
         self.block = self.config.verified_rows  # the most to verify
         self.bound = draft.bind(target)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.dflash.drafter.model import Drafter
+from engine.dflash.drafter.model import DFlashDrafter
 from engine.dflash.target.rotary import Rotations, rotate
 from engine.mx import mx, nn
 
@@ -27,7 +27,7 @@ class Batch:
 
 
 def hidden_states(
-    draft: Drafter,
+    draft: DFlashDrafter,
     embed: Callable[[mx.array], mx.array],
     batch: Batch,
     anchors: mx.array,

@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.checkpoints.files import text_config
 from engine.dflash.config import DraftConfig
-from engine.dflash.drafter.model import Drafter
+from engine.dflash.drafter.model import DFlashDrafter
 from engine.dflash.drafter.weights import load_draft
 from engine.dflash.target.embeddings import TargetEmbeddings
 from engine.errors import BadInput
@@ -68,10 +68,10 @@ def mask_id_of(tokenizer: Tokenizer) -> int:
     return int(next((token for token in tokens if token is not None), 0))
 
 
-def drafter(config: DraftConfig, target: nn.Module, seed: int = 0) -> Drafter:
+def drafter(config: DraftConfig, target: nn.Module, seed: int = 0) -> DFlashDrafter:
     """Return a drafter to train, which starts with small random matrices and the target's final norm."""
     mx.random.seed(seed)
-    draft = Drafter(config)
+    draft = DFlashDrafter(config)
     TargetEmbeddings.of(target).check(config)
     norm = getattr(getattr(target, "model", None), "norm", None)
     if norm is not None and norm.weight.shape == draft.norm.weight.shape:
@@ -82,7 +82,7 @@ def drafter(config: DraftConfig, target: nn.Module, seed: int = 0) -> Drafter:
     return draft
 
 
-def from_folder(source: str | Path, target: nn.Module) -> Drafter:
+def from_folder(source: str | Path, target: nn.Module) -> DFlashDrafter:
     """Return the drafter in a folder, in float32, to train it further; BadInput if that is impossible here."""
     draft = load_draft(source, mx.float32)
     if draft.config.is_dflash2 or draft.config.is_dspark:

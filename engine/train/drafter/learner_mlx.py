@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from engine.dflash.drafter.model import Drafter
+from engine.dflash.drafter.model import DFlashDrafter
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.rotary import Rotations
 from engine.dflash.target.taps import Tapped
@@ -30,7 +30,7 @@ def read(tapped: Tapped, rows: np.ndarray) -> Batch:
 class MlxLearner(TrainedWeights[DrafterPlan]):
     """Trains a drafter in place. The target, a model of mlx-lm, does not change."""
 
-    def __init__(self, draft: Drafter, target: nn.Module, plan: DrafterPlan) -> None:
+    def __init__(self, draft: DFlashDrafter, target: nn.Module, plan: DrafterPlan) -> None:
         super().__init__(draft, self.loss, plan)
         self.draft = draft
         self.tapped = Tapped(target, draft.config.target_layer_ids)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.dflash.drafter.in_torch import TorchLayers
-from engine.dflash.drafter.model import Drafter
+from engine.dflash.drafter.model import DFlashDrafter
 from engine.mx import mx, tree
 from engine.train.drafter.recipe import TOP, DrafterPlan
 from engine.train.run import MATRIX
@@ -88,7 +88,7 @@ class TorchLearner(TrainedTorchWeights[DrafterPlan]):
 
     def __init__(
         self,
-        draft: Drafter,
+        draft: DFlashDrafter,
         folder: Path,
         plan: DrafterPlan,
         *,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine.dflash.drafter.model import BoundDrafter
+from engine.dflash.drafter.model import BoundDFlash
 from engine.dflash.target.embeddings import TargetEmbeddings
 from engine.dflash.target.taps import Tapped
 from engine.mx import mx, nn
@@ -16,7 +16,7 @@ RIDGE = 1e-4  # relative to the mean energy of an input
 
 def fit(
     target: nn.Module,
-    drafter: BoundDrafter,
+    drafter: BoundDFlash,
     layers: Sequence[int],
     rows: Sequence[Sequence[int]],
     *,

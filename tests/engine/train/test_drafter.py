@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine import cli, models
-from engine.dflash.drafter.model import Drafter
+from engine.dflash.drafter.model import DFlashDrafter
 from engine.dflash.drafter.weights import save_draft
 from engine.dflash.target.embeddings import TargetEmbeddings
 from engine.dflash.target.rotary import Rotations, rotate
@@ -230,9 +230,9 @@ def test_a_drafter_is_bound_to_the_target_that_it_was_trained_for(tmp_path, caps
 
 def test_what_cannot_be_trained_further_is_refused(target, tmp_path):
     config = drafter(target).config
-    save_draft(Drafter(replace(config, **drafts.DFLASH2)), tmp_path)
+    save_draft(DFlashDrafter(replace(config, **drafts.DFLASH2)), tmp_path)
     with pytest.raises(BadInput, match="is a DFlash2 drafter"):
         init.from_folder(tmp_path, target)
-    save_draft(Drafter(replace(config, num_target_layers=9)), tmp_path)
+    save_draft(DFlashDrafter(replace(config, num_target_layers=9)), tmp_path)
     with pytest.raises(BadInput, match="for another target"):
         init.from_folder(tmp_path, target)
