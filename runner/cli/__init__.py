@@ -39,7 +39,6 @@ MODULES = {
     "started": ("watchdog", "hook"),
     "looking": ("check", "status"),
     "serving": ("serve", "once"),
-    "services": ("setup", "install"),
 }
 
 

@@ -13,11 +13,10 @@ from bridge.common.cli.output import put_block, say
 from bridge.errors import KakeyaError
 from bridge.verify.public_keys import PINNED_FILE
 from runner.cli.common import policies_argument, policies_of
-from runner.cli.services import policy_of, scope_options, service_of
-from runner.policy import Policy, load_policy
+from runner.cli.install import carry_out, default_policy, removal, scope_options, served_by, user_of
+from runner.policy import Policy, default_state, load_policy
 from runner.service import actions_listener, launchd, systemd
-from runner.service.plan import Plan
-from runner.service.settings import Settings, settings_to_remove
+from runner.service.settings import Settings
 from runner.state.identity import known_instance
 
 
@@ -41,31 +40,36 @@ def command(
     """Remove the runner's service, and say what remains on this host and on the bus.
 
     Shows each change; with --yes it makes the changes. A running job ends as after `kakeya-runner drain` or a stop, as
-    `on_stop` in the policy says. Policy, state and key stay: for each, the command that removes it is printed.
+    `on_stop` in the policy says. If the service also serves policies that are not named, it goes on with them. Policy,
+    state and key stay: for each, the command that removes it is printed.
     """
-    first, *more = policies_of(policy, others) if others else [policy]
-    file, who = policy_of(first, scope, name)
-    settings = settings_to_remove(who, system=scope == "system")
-    service = actions_listener.hook(file) if hook else service_of(settings)
-    plan = service.uninstall(root)
-    if plan.is_done:
-        say("the service is not installed" if not hook else "the script is not installed")
-    _carry_out(plan, yes=yes, commands=root is None)
+    who, system = user_of(scope, name)
+    files = policies_of(policy, others) if policy or others else []
     if hook:
+        service = actions_listener.hook(files[0] if files else default_policy(who, system=system))
+        plan = service.uninstall(root)
+        if plan.is_done:
+            say("the script is not installed")
+        else:
+            carry_out(plan, yes=yes, commands=root is None)
         return
-    files = [file, *filter(None, more)]
-    remains = [line for each in files for line in (*_of_policy(each), *_on_bus(each))]
-    remains += _on_disk(who, settings)
+    served = served_by(who, system=system, root=root).files
+    plan, settings = removal(files, who, system=system, root=root)
+    if not plan.is_done:
+        carry_out(plan, yes=yes, commands=root is None)
+    elif not served:
+        say("the service is not installed")
+    named = files or served or [default_policy(who, system=system)]
+    remains = [line for each in named for line in (*_of_policy(each), *_on_bus(each))]
+    if not any(map(_rules, named)) and (state := default_state()).exists():
+        remains.append(
+            f"state of a policy that is gone, with the key that signs: rm -r {shlex.quote(str(state))}"
+        )
+    if not settings.argv:
+        remains += _on_disk(who, settings)
     say("what remains, and what removes it:" if remains else "nothing remains on this host")
     for line in remains:
         put_block(f"  {line}\n")
-
-
-def _carry_out(plan: Plan, *, yes: bool, commands: bool) -> None:
-    for line in plan.carry_out(commands=commands) if yes else plan.show():
-        put_block(f"{line}\n")
-    for line in () if plan.is_done else plan.then if yes else ("nothing was changed; add --yes to do this",):
-        say(line)
 
 
 def _rules(file: Path) -> Policy | None:

@@ -54,6 +54,11 @@ def _absolute(path: Path) -> Path:
     return path
 
 
+def default_state() -> Path:
+    """Return the state folder of a policy that names none."""
+    return environment.state_home() / "runner"
+
+
 _File = Annotated[Path, AfterValidator(_without_nul)]
 # With ``~`` expanded.
 _WholePath = Annotated[_File, AfterValidator(_absolute)]
@@ -204,7 +209,7 @@ class Policy(_Section):
     id: Name = "runner"
     labels: Annotated[list[Name], Field(max_length=PRESENCE_LABELS)] = []
     bus: Bus
-    state: _WholePath = Field(default_factory=lambda: environment.state_home() / "runner")
+    state: _WholePath = Field(default_factory=default_state)
     presets: list[str] = ["*"]
     # Priorities of presets by pattern. If several patterns match, the highest priority counts; other presets
     # have 0.

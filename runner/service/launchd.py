@@ -3,6 +3,7 @@
 import plistlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from xml.parsers.expat import ExpatError
 
 from runner.service.plan import Service, call
 from runner.service.settings import Settings
@@ -60,6 +61,14 @@ def _plist(settings: Settings, label: str, argv: Sequence[str], more: Mapping[st
     return plistlib.dumps(keys, sort_keys=False)
 
 
+def argv_in(content: bytes) -> list[str]:
+    """Return the command that a property list starts."""
+    try:
+        return [str(word) for word in plistlib.loads(content)["ProgramArguments"]]
+    except (ValueError, LookupError, TypeError, plistlib.InvalidFileException, ExpatError):
+        return []
+
+
 def log_of(settings: Settings) -> Path:
     """Return the file that launchd writes the runner's output to."""
     return settings.home / "Library/Logs/kakeya-runner.log"
@@ -93,4 +102,5 @@ def service(settings: Settings) -> Service:
         stop=list(stop.values()),
         then=[*([] if settings.system else [note]), *settings.notes],
         if_fails=settings.by_hand,
+        argv_in=argv_in,
     )

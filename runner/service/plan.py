@@ -141,6 +141,8 @@ class Service:
     then_removed: Sequence[str] = ()
     # The advice if no service manager answers.
     if_fails: str = ""
+    # Reads the command that starts the service from the content of its first file.
+    argv_in: Callable[[bytes], Sequence[str]] = lambda _: ()
 
     def install(self, root: Path | None = None) -> Plan:
         """Return the plan that installs and starts the service."""

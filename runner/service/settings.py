@@ -48,8 +48,8 @@ class Settings:
         return [f"The service does not get this shell's {name}: {fix}" for name in self.left_out]
 
 
-def settings_for(policies: Mapping[Path, Policy], who: pwd.struct_passwd, *, system: bool) -> Settings:
-    """Return the settings for serving policies, given by their files.
+def settings_for(policies: Mapping[Path, Policy | None], who: pwd.struct_passwd, *, system: bool) -> Settings:
+    """Return the settings for serving policies, given by their files. None is one that cannot be read.
 
     Raises:
         UsageError: a system service would run as root.
@@ -58,10 +58,11 @@ def settings_for(policies: Mapping[Path, Policy], who: pwd.struct_passwd, *, sys
         fix = "Name the user whose runner it is: --as NAME"
         raise UsageError("a system service must not run as root", fix=fix)
     first, *others = map(str, policies)
-    longest = max(
+    ends = [
         (each.limits.timeout_s if each.on_stop == "finish" else 0) + each.limits.grace_s
         for each in policies.values()
-    )
+        if each
+    ]
     variables, left_out = environment.for_service(is_own=who.pw_uid == os.getuid())
     runner = (sys.executable, "-I", "-m", "runner", "--policy", first)
     return Settings(
@@ -71,11 +72,19 @@ def settings_for(policies: Mapping[Path, Policy], who: pwd.struct_passwd, *, sys
         uid=who.pw_uid,
         home=Path(who.pw_dir),
         path=search_path(),
-        stop_s=int(longest) + _HAND_BACK_S,
+        stop_s=int(max(ends, default=0)) + _HAND_BACK_S,
         system=system,
         variables=variables,
         left_out=left_out,
     )
+
+
+def policies_in(argv: Sequence[str]) -> tuple[Path, ...]:
+    """Return the policies that a service's command serves; nothing if it is not such a command."""
+    if "--policy" not in argv[:-1] or "serve" not in argv:
+        return ()
+    first, others = argv[argv.index("--policy") + 1], argv[argv.index("serve") + 1 :]
+    return (Path(first), *(Path(word) for word in others if not word.startswith("-")))
 
 
 def settings_to_remove(who: pwd.struct_passwd, *, system: bool) -> Settings:

@@ -69,6 +69,12 @@ def load_members(files: Sequence[Path], tell: Callable[[str], None] | None = Non
                 raise
             tell(f"{error.message}; it is read again later, and the others go on")
             members.append(Member(file.absolute(), None))
+    check_states(members)
+    return members
+
+
+def check_states(members: Sequence[Member]) -> None:
+    """Raise PolicyError if two of the policies share a state folder."""
     states: dict[Path, Path] = {}
     for member in members:
         if member.policy is None:
@@ -80,7 +86,6 @@ def load_members(files: Sequence[Path], tell: Callable[[str], None] | None = Non
                 f"{states[state]} and {member.file} have the same state folder {state}", fix=fix
             )
         states[state] = member.file
-    return members
 
 
 def serve_several(

@@ -1,5 +1,6 @@
 """The runner as a systemd service on Linux."""
 
+import shlex
 from itertools import starmap
 from pathlib import Path
 from string import Template
@@ -44,6 +45,17 @@ def quote(word: str) -> str:
     return f'"{word}"'
 
 
+def argv_in(unit_file: bytes) -> list[str]:
+    """Return the command that a unit file starts."""
+    lines = unit_file.decode(errors="replace").splitlines()
+    commands = [line.partition("=")[2] for line in lines if line.startswith("ExecStart=")]
+    try:
+        words = shlex.split(commands[-1]) if commands else []
+    except ValueError:
+        return []
+    return [word.replace("%%", "%").replace("$$", "$") for word in words]
+
+
 def assignment(name: str, value: str) -> str:
     """Return the line that sets a variable. Line ends are escaped, and systemd expands no variables in it."""
     return f"Environment={quote(f'{name}={value}')}".replace("$$", "$").replace("\n", "\\n")
@@ -69,6 +81,7 @@ def service(settings: Settings) -> Service:
         after_removal=[call(*control, "daemon-reload", may_fail=True)],
         then=[f"Its log: journalctl {'' if system else '--user '}-u {UNIT}", *settings.notes],
         if_fails=settings.by_hand,
+        argv_in=argv_in,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import plistlib
 import shlex
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import InfrastructureError
+from runner.cli import main
 from runner.policy import load_policy
 from runner.service import launchd, systemd
 from runner.service.plan import Plan, call, write
-from runner.service.settings import find_user, settings_for
+from runner.service.served import Served
+from runner.service.settings import find_user, settings_for, settings_to_remove
 
 BOTH = pytest.mark.parametrize("service", [launchd, systemd], ids=["launchd", "systemd"])
 
@@ -123,3 +126,97 @@ def test_the_command_removes_the_service_and_names_what_remains(runners, tmp_pat
     again = runner("uninstall", "--yes")
     assert "the service is not installed" in again.stderr
     assert state.exists()
+
+
+@pytest.mark.bus
+class TestServed:
+    """The service's list of policies, with a service's files below a folder and no command run."""
+
+    @pytest.fixture
+    def home(self, tmp_path):
+        return tmp_path / "root"
+
+    @pytest.fixture
+    def runner(self, home, capsys, monkeypatch):
+        def run(*words: object, root: Path = home) -> str:
+            monkeypatch.setattr(sys, "argv", ["kakeya-runner", *map(str, words), "--root", str(root)])
+            with pytest.raises(SystemExit) as ended:
+                main()
+            done = capsys.readouterr()
+            assert not ended.value.code, done.err
+            return done.out + done.err
+
+        return run
+
+    @pytest.fixture
+    def files(self, runners, runner):
+        files = [runners.policy(name) for name in ("a", "b")]
+        for file in files:
+            load_policy(file).state.mkdir(parents=True)
+        runner("install", *files, "--yes")
+        return files
+
+    @staticmethod
+    def served(home: Path) -> list[Path]:
+        service = {"darwin": launchd, "linux": systemd}[sys.platform].service
+        who = find_user(None, system=False)
+        return [*Served.by(service(settings_to_remove(who, system=False)), home).files]
+
+    @pytest.mark.parametrize("service", [launchd, systemd], ids=["launchd", "systemd"])
+    def test_a_services_file_tells_its_policies(self, settings, service, tmp_path):
+        files = [tmp_path / name for name in ("a b.yaml", "ü%h$X.yaml", "it's \\.yaml", 'q"q.yaml')]
+        made = settings_for(dict.fromkeys(files), find_user(None, system=False), system=False)
+        made = service.service(replace(made, home=settings.home))
+        list(made.install(tmp_path).carry_out(commands=False))
+        assert Served.by(made, tmp_path).files == tuple(files)
+        file = Path(f"{tmp_path}{next(iter(made.files))}")
+        for content in (b"", b"ExecStart='", b"<plist>", b"\xff", plistlib.dumps([1])):
+            file.write_bytes(content)
+            assert not Served.by(made, tmp_path).files
+
+    def test_each_command_keeps_the_other_policies(self, files, runners, runner, home, bus):
+        other = runners.policy("other")
+        runner("--policy", other, "setup", "--bus", bus)
+        assert self.served(home) == files
+        said = runner("--policy", other, "install")
+        assert f'+ExecStart={self.line(home)} "{other}"' in said or sys.platform == "darwin"
+        runner("install", other, "--yes")
+        assert self.served(home) == [*files, other]
+        # A second time, without a name, and by another spelling of the path: nothing to do.
+        (runners.folder / "link").symlink_to(runners.folder)
+        for words in ([other], [], [files[1]], [runners.folder / "link" / other.name]):
+            assert "up to date" in runner("install", *words, "--yes")
+
+    @staticmethod
+    def line(home: Path) -> str:
+        unit = next(home.rglob("kakeya-runner.service"), None)
+        lines = unit.read_text().splitlines() if unit else ["ExecStart="]
+        return next(line for line in lines if line.startswith("ExecStart=")).partition("=")[2]
+
+    @pytest.mark.parametrize("words", [["uninstall"], ["install", "--uninstall"]], ids=" ".join)
+    def test_a_named_policy_leaves_and_the_others_stay(self, files, runner, home, words):
+        said = runner(*words, files[0], "--yes")
+        assert f"the service goes on with {files[1]}" in said
+        assert self.served(home) == [files[1]]
+        assert "does not serve" in runner("uninstall", files[0], "--yes")
+        assert self.served(home) == [files[1]]
+        runner(*words, files[1], "--yes")
+        assert not [path for path in home.rglob("*") if path.is_file()]
+
+    def test_without_a_name_all_leave_and_what_remains_of_each_is_named(self, files, runner, home):
+        said = runner("uninstall", "--yes")
+        for file in files:
+            state = load_policy(file).state
+            assert f"rm -r {shlex.quote(str(state))}" in said
+            assert f"rm {shlex.quote(str(file))}" in said
+        assert self.served(home) == []
+
+    def test_a_policy_that_cannot_be_read_stays_and_one_that_is_gone_leaves(
+        self, files, runners, runner, home
+    ):
+        files[0].write_text("bus: [")
+        assert "not valid YAML" in runner("install", runners.policy("e"), "--yes")
+        assert self.served(home) == [*files, runners.folder / "e.yaml"]
+        files[1].unlink()
+        assert f"{files[1]} does not exist any more" in runner("install", "--yes")
+        assert self.served(home) == [files[0], runners.folder / "e.yaml"]

@@ -1,33 +1,29 @@
-"""``kakeya-runner setup`` and ``install``."""
+"""``kakeya-runner setup``."""
 
 import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from pwd import struct_passwd
-from typing import Any
 
 import click
 
 from bridge.checklist import show
 from bridge.common.cli.commands import EXISTING_FOLDER, FOLDER, REFERENCE, flag, option
-from bridge.common.cli.output import put, put_block, say
-from bridge.errors import ExitCode, PolicyError, UsageError
+from bridge.common.cli.output import put, say
+from bridge.errors import ExitCode, PolicyError
 from bridge.verify.public_keys import PINNED_FILE, read_public_keys
-from runner.cli.common import forward_option, policies_argument, policies_of, say_forwarded, say_refused
+from runner.cli.common import forward_option, say_forwarded, say_refused
+from runner.cli.install import changed_service
 from runner.cli.pinning import how_to_pin
 from runner.doctor.readiness import examine
 from runner.host.interpreter import find
 from runner.policy import Policy, default_path, load_policy, write_template
-from runner.service import actions_listener, launchd, systemd
-from runner.service.plan import Plan, Service, Step, write
-from runner.service.settings import Settings, find_user, settings_for
-from runner.service.several import load_members
+from runner.service import actions_listener
+from runner.service.plan import Plan, Step, write
+from runner.service.settings import find_user
 from runner.state import signing_key
-
-_SERVICES: Mapping[str, Callable[[Settings], Service]] = {"darwin": launchd.service, "linux": systemd.service}
 
 
 @click.command()
@@ -45,7 +41,7 @@ _SERVICES: Mapping[str, Callable[[Settings], Service]] = {"darwin": launchd.serv
 @option("--root", FOLDER, metavar="DIR", help="Write the service's files below DIR and run no command.")
 @flag("--yes", "Do everything without asking. Without this option each step is confirmed, or only shown.")
 @click.pass_obj
-def setup_command(
+def command(
     policy: Path | None,
     url: str,
     runner_id: str | None,
@@ -60,7 +56,7 @@ def setup_command(
     """Set up a runner: write a policy, create a key, check the host, install the service.
 
     Shows every step before doing it, and skips steps that are already done, so you can run it again. Without a
-    terminal and without --yes, nothing is changed.
+    terminal and without --yes, nothing is changed. An installed service keeps its other policies and gets this one too.
     """
     file = (policy or default_path()).absolute()
     asks = not yes and sys.stdin is not None and sys.stdin.isatty()
@@ -73,8 +69,9 @@ def setup_command(
         yield "policy", Plan([] if file.exists() else [write(file, text, mode=0o600)])
         yield "key", _key(rules.state)
         yield "pin", _pin(rules.state, clone)
-        settings = settings_for({file: rules}, find_user(None, system=False), system=False)
-        yield "service", service_of(settings).install(root)
+        who = find_user(None, system=False)
+        service, _ = changed_service({file: rules}, who, system=False, root=root)
+        yield "service", service.install(root)
         if listener:
             yield "GitHub's listener", actions_listener.install(listener, file, root)
 
@@ -139,14 +136,6 @@ def _draft(
         return draft.read_bytes(), load_policy(draft)
 
 
-def service_of(settings: Settings) -> Service:
-    """Return the service of this kind of system."""
-    if define := _SERVICES.get(sys.platform):
-        return define(settings)
-    fix = "Let the service manager of this machine start: kakeya-runner serve"
-    raise UsageError(f"no service manager is known for {sys.platform}", fix=fix)
-
-
 def _key(state_folder: Path) -> Plan:
     file = state_folder / signing_key.PRIVATE
     if os.path.lexists(file):
@@ -180,71 +169,3 @@ def _pin(state_folder: Path, clone: Path | None) -> Plan:
     # A runner's new key stands above its old ones.
     is_replaced = any(key in pinned for key in keys)
     return Plan([write(file, (text + old if is_replaced else old + text).encode())], (commit,))
-
-
-def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say whose service it is."""
-    user = option(
-        "--user scope", str, "user", show_default=False, flag_value="user",
-        help="A service of your user (the default).",
-    )  # fmt: skip
-    system = option(
-        "--system scope", flag_value="system", help="A system service: starts at boot, needs root."
-    )
-    name = option(
-        "--as name", metavar="NAME",
-        help="With --system: the user that the service runs as.  [default: SUDO_USER]",
-    )  # fmt: skip
-    return user(system(name(function)))
-
-
-def policy_of(policy: Path | None, scope: str, name: str | None) -> tuple[Path, struct_passwd]:
-    """Return the policy's file and the user of the service."""
-    system = scope == "system"
-    if name and not system:
-        raise UsageError("--as needs --system: a user service always runs as you")
-    who = find_user(name, system=system)
-    # Under sudo, read the policy from the home of the user who called sudo.
-    return policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path()), who
-
-
-@click.command()
-@policies_argument
-@scope_options
-@flag("--hook", "Install the script for GitHub's job-started hook instead.")
-@flag("--uninstall", "Remove the service, as `kakeya-runner uninstall` does.")
-@flag("--yes", "Make the changes. Without this option they are only shown.")
-@option("--root", FOLDER, metavar="DIR", help="Write the files below DIR, for packaging, and run no command.")
-@click.pass_obj
-def install_command(
-    policy: Path | None,
-    others: tuple[Path, ...],
-    scope: str,
-    name: str | None,
-    root: Path | None,
-    *,
-    hook: bool,
-    uninstall: bool,
-    yes: bool,
-) -> None:
-    """Install the runner as a service: launchd on macOS, systemd on Linux.
-
-    Shows each change, with new files in full and changed files as a diff; with --yes it makes the changes. Anything
-    that is already up to date is left alone. With several policies, one service serves a bus for each.
-    """
-    first, *more = policies_of(policy, others) if policy or others else [None]
-    file, who = policy_of(first, scope, name)
-    policies = {each.file: each.policy for each in load_members([file, *filter(None, more)]) if each.policy}
-    if hook and more:
-        raise UsageError("the hook reads one policy", fix="Name only that one.")
-    settings = None if hook else settings_for(policies, who, system=scope == "system")
-    service = service_of(settings) if settings else actions_listener.hook(file)
-    plan = service.uninstall(root) if uninstall else service.install(root)
-    if plan.is_done:
-        say("nothing to do: everything is up to date")
-        return
-    for line in plan.carry_out(commands=root is None) if yes else plan.show():
-        put_block(f"{line}\n")
-    notes = settings.notes if settings and not uninstall else []
-    for line in plan.then if yes else [*notes, "nothing was changed; add --yes to do this"]:
-        say(line)
