@@ -17,6 +17,7 @@ _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
 DEFAULT, DRAFTING = "tiny-chat", "tiny"  # the models that are served by default, without and with a drafter
 WITHOUT_DRAFTER = ("auto", "none", "lookup")
 BACKENDS, DEVICES = ("mlx", "torch"), ("auto", "cpu", "gpu", "mps", "cuda")
+RECENT_ANSWERS = 1 << 15  # tokens; with their index they take about 10 MB
 _LONGEST_S = 10**9  # a longer time than the system can sleep is an error in a thread
 SCALES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -49,6 +50,10 @@ class Size(click.ParamType[int]):
 @option(
     "--draft", REFERENCE, "auto", metavar="auto|none|lookup|dflash|dflash-package|REF",
     help="Drafter of requests that name none, or the drafter to load.",
+)  # fmt: skip
+@option(
+    "--recent-answers", click.IntRange(0, 1 << 20), show_default="32768 on loopback, else 0",
+    help="Tokens of earlier answers in which drafts are looked up too; whoever asks may time what was answered.",
 )  # fmt: skip
 @option(
     "--dtype",
@@ -140,7 +145,12 @@ def command(
 
 
 def settings_of(
-    *, models: tuple[str, ...], api_key: str | None, backend: str | None = None, **options: Any
+    *,
+    models: tuple[str, ...],
+    api_key: str | None,
+    backend: str | None = None,
+    recent_answers: int | None = None,
+    **options: Any,
 ) -> "Settings":
     """Return the server's settings; UsageError for a wrong cache, or an address that needs a key."""
     from bridge.reports.cache_spec import parse
@@ -150,9 +160,17 @@ def settings_of(
     parse(options["cache"])
     if api_key is None and not is_loopback(options["host"]):
         raise click.UsageError(f"--host {options['host']} is not loopback: give --api-key-file too")
+    if recent_answers is None:  # behind another address there may be several users
+        recent_answers = RECENT_ANSWERS if is_loopback(options["host"]) else 0
     if backend is None:
         backend = "mlx" if find_spec("mlx") or not find_spec("torch") else "torch"
-    return Settings(models=tuple(dict.fromkeys(models)), api_key=api_key, backend=backend, **options)
+    return Settings(
+        models=tuple(dict.fromkeys(models)),
+        api_key=api_key,
+        backend=backend,
+        recent_answers=recent_answers,
+        **options,
+    )
 
 
 def key_of(key_file: Path | None, token_file: Path | None = None) -> str | None:

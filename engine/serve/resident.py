@@ -8,6 +8,7 @@ from engine.cache import make_caches
 from engine.checkpoints import files, hub, settings
 from engine.dflash.batched_forward import BatchedForward
 from engine.dflash.propose.adaptive import Adaptive
+from engine.dflash.propose.answers import Answers
 from engine.dflash.rollback import rollback_for
 from engine.dflash.step import AcceptanceWatch
 from engine.dflash.target.context import context_of, logits_of, tokens_of
@@ -36,6 +37,7 @@ class Resident(LoadedModel):
     joint: BatchedForward = field(repr=False)  # computes the rounds of several answers together
     block_size: int | None = None  # the most rows of a DFlash block; None for the drafter's own
     agreement: Agreement | None = None  # whether blocks give single rows' results; None if it verifies none
+    answers: Answers = field(default_factory=lambda: Answers(0), repr=False)  # for drafts of later ones
     # Counts the drafter's drafts of all answers.
     watch: AcceptanceWatch = field(default_factory=AcceptanceWatch, init=False, repr=False)
     package: Package | None = field(default=None, init=False, repr=False)

@@ -19,6 +19,7 @@ class Settings:
     cache: str = "raw"  # the cache spec of requests that name none
     boundary: int = 0  # how many of the first and last layers of such caches stay raw
     draft: str = "auto"  # one of backend.DRAFTS, or the reference to a drafter
+    recent_answers: int = 0  # tokens of earlier answers in which lookup drafts are searched too
     dtype: str | None = None  # the type to compute in; None for the engine's choice
     backend: str = "mlx"  # a key of engine.serve.main.BACKENDS
     device: str | None = None  # "cpu", "gpu", "mps" or "cuda"; None and "auto" for the backend's own choice

@@ -69,7 +69,9 @@ class Generation:
             state = options.grammar.start() if options.grammar else None
             self._guide = Guide(options, self.job.ids, self.resident.vocabulary, state, stops.tokens)
         proposer = Proposer(pair.draft, pair.target) if self._with_draft else None
-        lookup = Lookup() if options.draft in ("auto", "lookup") else None
+        # A seed must give the same result whatever was answered before, and draws depend on the rounds.
+        answers = None if options.drawn_by_seed else self.resident.answers
+        lookup = Lookup(answers=answers) if options.draft in ("auto", "lookup") else None
         # A grammar cuts drafts, so their cost and acceptance say nothing about answers without a grammar.
         kind = (*self._key, options.grammar is not None)
         self._policies = _policies(options) or self.resident.policies(kind)
@@ -189,6 +191,8 @@ class Generation:
         self._tokens += step.tokens
         self._digest.update("".join(f"{token}," for token in step.tokens).encode())
         self.done = step.finish_reason is not None
+        if self.done:
+            self.resident.answers.add(self._tokens)
         report = self._report() if self.done or self.job.options.live else {}
         if logprobs is not None and step.tokens and step.tokens[-1] in self._run.stops.tokens:
             logprobs = logprobs[:-1]

@@ -3,6 +3,7 @@
 import logging
 from typing import Any, cast
 
+from engine.dflash.propose.answers import Answers
 from engine.errors import BadInput
 from engine.mx import mx
 from engine.serve.backend import Job, Memory, Options
@@ -42,7 +43,9 @@ class MlxKit:
     def load(self, name: str) -> LoadedModel:
         """Load a model with its drafter. Under a memory budget, weights are not copied for speed."""
         once = self._settings.memory_budget is not None
-        return load_resident(name, self._settings.draft, self._settings.dtype, once=once)
+        resident = load_resident(name, self._settings.draft, self._settings.dtype, once=once)
+        resident.answers = Answers(self._settings.recent_answers)
+        return resident
 
     def expected(self, name: str) -> int:
         """Return the bytes that a model's weights will take, its drafter's among them."""
