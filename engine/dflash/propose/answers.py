@@ -17,7 +17,7 @@ NEWEST = 8  # occurrences of an n-gram, in one text or one in each of several, t
 SURE = 16  # after as many tokens that agree, a longer match is not more often right
 
 
-Place = tuple[tuple[int, ...], int]  # an answer, and a position in it
+Occurrence = tuple[tuple[int, ...], int]  # an answer, and a position in it
 
 
 class Match(NamedTuple):
@@ -41,7 +41,7 @@ class Answers:
         self.most = most
         self.size = 0  # tokens
         self._answers: deque[tuple[int, ...]] = deque()
-        self._after: dict[tuple[int, ...], list[Place]] = {}  # of the n-grams of all sizes
+        self._after: dict[tuple[int, ...], list[Occurrence]] = {}  # of the n-grams of all sizes
 
     def add(self, tokens: Sequence[int]) -> None:
         """Keep an answer; forget the oldest ones that exceed the limit. Too long a one is kept from its end."""
@@ -63,15 +63,15 @@ class Answers:
         """Return the longest match of the newest tokens, the newest among equals; None without one."""
         for n in NGRAMS:
             if places := self._after.get(tuple(tokens[-n:])):
-                found = [Match(answer, at, agreeing(answer, at, tokens)) for answer, at in reversed(places)]
-                return max(found, key=lambda match: match.length)
+                matches = [Match(answer, at, agreeing(answer, at, tokens)) for answer, at in reversed(places)]
+                return max(matches, key=lambda match: match.length)
         return None
 
     def _forget(self, oldest: tuple[int, ...]) -> None:
         self.size -= len(oldest)
         for gram, _ in _grams(oldest):
-            if kept := [place for place in self._after.pop(gram, []) if place[0] is not oldest]:
-                self._after[gram] = kept
+            if others := [each for each in self._after.pop(gram, []) if each[0] is not oldest]:
+                self._after[gram] = others
 
 
 def _grams(answer: tuple[int, ...]) -> list[tuple[tuple[int, ...], int]]:

@@ -97,7 +97,7 @@ def drafts_give_the_plain_answer(engine, cache, monkeypatch):
     """Draft tokens that are right up to a place that changes, and compare with an answer without drafts."""
     (plain,) = engine.answers(PROMPT, cache=cache, draft="none")
     expected = plain.report["token_ids"]
-    monkeypatch.setattr(generation, "Lookup", lambda: Foretelling(expected, PROMPT))
+    monkeypatch.setattr(generation, "Lookup", lambda **_: Foretelling(expected, PROMPT))
     (drafted,) = engine.answers(PROMPT, cache=cache, draft="lookup")
     assert drafted.report["accepted"] > 0
     tokens, target = drafted.report["token_ids"], engine.resident.pair.target

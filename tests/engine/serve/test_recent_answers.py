@@ -9,7 +9,13 @@ PROMPTS = ("def read_text(path):\n", "import json\n")
 
 
 def ask(server, prompt, **more):
-    body = {"model": "tiny", "prompt": prompt, "max_tokens": 60, "temperature": 0, "x_kakeya": {"draft": "lookup"}}
+    body = {
+        "model": "tiny",
+        "prompt": prompt,
+        "max_tokens": 60,
+        "temperature": 0,
+        "x_kakeya": {"draft": "lookup"},
+    }
     answer = server.http.post("/v1/completions", json={**body, **more}).json()
     return answer["choices"][0]["text"], answer["x_kakeya"]
 
