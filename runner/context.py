@@ -18,6 +18,7 @@ from bridge.system.deadline import stopped_by
 from bridge.system.signals import StopRequest
 from bridge.verify.public_keys import PublicKey
 from bridge.verify.signed_history import Reader
+from runner.bus.backoff import Spread
 from runner.bus.bus import Bus
 from runner.bus.damage import replace_damaged_store
 from runner.bus.others import OtherRunners
@@ -119,6 +120,7 @@ class RunnerContext:
     process: Process
     # It is always this runner's, unless several runners share a service.
     turn: Turn = field(default_factory=Turn)
+    spread: Spread = field(default_factory=Spread)
     # Branches whose answers are to be noted on the bus.
     to_note: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_TO_NOTE))
 

@@ -1,12 +1,19 @@
-"""Retry with back-off: soon at first, then less and less often."""
+"""Back-off from failures, which are retried less and less often, and from rivals, which take the same requests."""
 
+import random
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+_Item = TypeVar("_Item")
 FIRST_S = 0.5
 LONGEST_S = 60.0
 _MOST_DOUBLED = 20
+# The most requests among which a runner picks.
+WIDEST = 64
+# A claim that succeeds narrows the choice by this share.
+_NARROWS = 1 / 8
 
 
 @dataclass(slots=True)
@@ -58,3 +65,43 @@ class Backoff:
     def forget_all_but(self, known: Collection[str]) -> None:
         """Forget the failures of all other keys."""
         self._tried = {key: retry for key, retry in self._tried.items() if key in known}
+
+
+class Spread:
+    """Spreads runners over the waiting requests, so that few of them claim the same one.
+
+    A runner without rivals takes the first request in turn. After each claim that another runner won, it picks among
+    twice as many of the first ones; after each claim of its own, among fewer.
+    """
+
+    def __init__(self) -> None:
+        self._width = 1.0
+        # How many claims other runners won.
+        self.lost_claims = 0
+
+    @property
+    def width(self) -> int:
+        """Among how many requests the runner picks."""
+        return int(self._width)
+
+    @property
+    def has_rivals(self) -> bool:
+        """Whether another runner has won a claim lately."""
+        return self.width > 1
+
+    def lose(self) -> None:
+        """Record that another runner won a claim."""
+        self.lost_claims += 1
+        self._width = min(2 * self._width, WIDEST)
+
+    def win(self) -> None:
+        """Record that this runner won a claim."""
+        self._width = max(1.0, self._width * (1 - _NARROWS))
+
+    def mix(self, items: Sequence[_Item], stays: Container[_Item] = ()) -> list[_Item]:
+        """Return the items with the first ``width`` in any order. Those in ``stays`` keep their places."""
+        places = [i for i, item in enumerate(items) if item not in stays][: self.width]
+        mixed = list(items)
+        for i, j in zip(places, random.sample(places, len(places)), strict=True):
+            mixed[i] = items[j]
+        return mixed

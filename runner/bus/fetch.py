@@ -268,6 +268,14 @@ class Fetcher:
         self._see({branch: tip})
         return tip
 
+    def has_moved(self, branch: str, tip: str) -> bool:
+        """Return whether the bus shows a branch elsewhere than at ``tip``. If it does not answer, False."""
+        try:
+            reading = exact_refs.find_branch(self.git, self.url, branch, timeout=limits.TIP_S)
+        except ProcessError:
+            return False
+        return self.sightings.judge_one(branch, reading) != tip
+
     def tip_with(self, branch: str, commit: str) -> str | None:
         """Fetch a branch until it has a commit, and return its tip. If the bus lags, retry for a while.
 

@@ -35,6 +35,7 @@ from runner.serve.steps.comparison import Comparison
 from runner.serve.steps.step_runner import StepRunner
 from runner.serve.watch_job import Keepalive, RunStopped, StopReason
 
+_FASTER = "another runner was faster"
 _NOT_ACCEPTED = {"REJECTED": "the reports do not hold", "INCOMPLETE": "the reports are incomplete"}
 _CANCELLED = {
     StopReason.CANCELLED: "the requester cancelled it",
@@ -48,16 +49,24 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
     Nothing is published if another runner was faster, if this runner stops and hands the request back, or if the bus
     cannot be reached. In the last case the answer is kept and pushed later.
     """
+    name = admitted.branch.name
+    if context.spread.has_rivals and context.bus.has_moved(name, admitted.branch.tip):
+        context.spread.lose()
+        context.operator.tell(f"{name}: {_FASTER}")
+        return None
     # The supervisor starts while the claim is pushed, and gets the job only once the claim is on the bus.
     with closing(Ready(context.turn.kept)) as ready:
         lease, request = Lease(context, admitted.branch), admitted.request
         context.ledger.begin(lease.request, branch=lease.branch)
         claimed = lease.advance(State.CLAIMED)
-        if claimed is not Pushed.DONE:
-            failed = f"the claim could not be pushed: {context.bus.push_fault}"
-            reason = "another runner was faster" if claimed is Pushed.STALE else failed
-            context.operator.tell(f"{lease.branch}: {reason}")
+        if claimed is Pushed.STALE:
+            context.spread.lose()
+            context.operator.tell(f"{name}: {_FASTER}")
             return None
+        if claimed is not Pushed.DONE:
+            context.operator.tell(f"{name}: the claim could not be pushed: {context.bus.push_fault}")
+            return None
+        context.spread.win()
         description = describe(request, admitted.params)
         context.operator.tell(f"{lease.branch}: claimed; {description}")
         context.operator.status_file.record_job_start(lease.branch, description)

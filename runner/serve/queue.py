@@ -22,6 +22,7 @@ from bridge.system.git import Git
 from bridge.system.local_files import stamp
 from runner.admit.manifests import CACHE_BYTES, read_some, read_together
 from runner.admit.signature import BadSignature, signer_of, split_signed_commit
+from runner.bus.backoff import Spread
 from runner.policy import Policy
 from runner.serve.tracked import TrackedRequest
 from runner.state.ledger import Ledger
@@ -40,12 +41,20 @@ _asked_at = lru_cache(limits.BRANCHES)(branch_names.requested_at)
 class FairQueue:
     """The waiting requests, in the order in which this runner handles them."""
 
-    def __init__(self, git: Git, policy: Policy, ledger: Ledger, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        git: Git,
+        policy: Policy,
+        ledger: Ledger,
+        tell: Callable[[str], None],
+        spread: Spread | None = None,
+    ) -> None:
         self._quota = policy.limits.per_requester
         self._priority_of = policy.priority_of if policy.priority else None
         self._who = Requesters(git, policy.trust.allowed_signers, policy.bus.patterns)
         self._ledger = ledger
         self._tell = tell
+        self._spread = spread or Spread()
         self._turn = 0
         self._last: Counter[tuple[str, ...]] = Counter()
         self._flooding: set[Requester] = set()
@@ -53,7 +62,10 @@ class FairQueue:
     def order(
         self, requests: Iterable[TrackedRequest], blocked: Container[TrackedRequest] = ()
     ) -> list[TrackedRequest]:
-        """Return the requests that may have a turn now, in fair order. ``blocked`` ones use up no quota."""
+        """Return the requests that may have a turn now, in fair order. ``blocked`` ones use up no quota.
+
+        If other runners compete for them, the first ones are in any order.
+        """
         waiting = sorted(requests, key=age_sort_key)
         who = self._who.of(waiting)
         # New requesters stand behind the known ones. Otherwise an endless supply of new names would come first.
@@ -72,12 +84,14 @@ class FairQueue:
                 allowed.append(request)
         self._alert(count)
         fair = take_turns(allowed, who.__getitem__, self._last)
-        return self._preferred(fair, self._priority_of) if self._priority_of else fair
+        ignores_priority = self._turn % _FAIR_TURN == _FAIR_TURN - 1
+        if self._priority_of is None or ignores_priority:
+            return self._spread.mix(fair, blocked)
+        mixed = self._spread.mix(self._preferred(fair, self._priority_of), blocked)
+        return self._preferred(mixed, self._priority_of)
 
     def _preferred(self, fair: list[TrackedRequest], priority: Callable[[str], int]) -> list[TrackedRequest]:
-        """Put requests for presets of a higher priority first, three turns of four."""
-        if self._turn % _FAIR_TURN == _FAIR_TURN - 1:
-            return fair
+        """Put requests for presets of a higher priority first."""
         priority_of = lru_cache(None)(priority)
 
         def rank(request: TrackedRequest) -> int:

@@ -29,7 +29,9 @@ class Scheduler:
     def __init__(self, context: RunnerContext, tracker: Tracker) -> None:
         self._context = context
         self._tracker = tracker
-        self._turns = FairQueue(context.bus.git, context.policy, context.ledger, context.operator.tell)
+        self._turns = FairQueue(
+            context.bus.git, context.policy, context.ledger, context.operator.tell, context.spread
+        )
         self._ran = False
         # Whether the last poll ran out of time and left work behind.
         self.has_more = False
@@ -107,7 +109,7 @@ class Scheduler:
                 self.has_more = True
                 break
             self._context.process.heartbeat.touch()
-            name = request.branch.name
+            name, lost_claims = request.branch.name, self._context.spread.lost_claims
             try:
                 is_done = self._process(request, runs=runs)
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
@@ -124,6 +126,10 @@ class Scheduler:
                 request.fault.succeeded()
                 request.why = ""
                 return True
+            if self._context.spread.lost_claims > lost_claims:
+                # Other runners have moved on since the bus was listed: list it again before the next claim.
+                self.has_more = True
+                break
         return False
 
     def _due(self, requests: list[TrackedRequest], *, runs: bool) -> list[TrackedRequest]:

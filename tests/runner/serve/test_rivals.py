@@ -1,0 +1,119 @@
+"""Several runners compete for requests: a lost claim is cheap, and is not followed by another one at the same place."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+
+from runner.admit.manifests import read_candidate
+from runner.bus.backoff import WIDEST, Spread
+from runner.bus.bus import Bus
+from runner.serve.dispatch import apply
+from runner.serve.next_action import Action
+from runner.serve.poll import Poller
+
+
+def lost(times):
+    spread = Spread()
+    for _ in range(times):
+        spread.lose()
+    return spread
+
+
+def test_a_runner_without_rivals_keeps_the_order():
+    assert Spread().mix([1, 2, 3]) == [1, 2, 3]
+
+
+def test_each_lost_claim_doubles_the_choice_up_to_a_bound():
+    assert [lost(times).width for times in (0, 1, 2, 3, 20)] == [1, 2, 4, 8, WIDEST]
+
+
+def test_the_first_requests_are_in_any_order_and_the_others_in_theirs():
+    firsts = Counter()
+    for seed in range(60):
+        random.seed(seed)
+        mixed = lost(2).mix(list(range(10)))
+        assert sorted(mixed[:4]) == [0, 1, 2, 3]
+        assert mixed[4:] == [4, 5, 6, 7, 8, 9]
+        firsts[mixed[0]] += 1
+    assert len(firsts) == 4
+
+
+def test_what_others_hold_keeps_its_place_and_is_no_choice():
+    mixed = lost(1).mix(["held", "a", "held too", "b", "c"], {"held", "held too"})
+
+    assert (mixed[0], mixed[2], mixed[4]) == ("held", "held too", "c")
+    assert sorted(mixed[1:4:2]) == ["a", "b"]
+
+
+def test_a_runner_whose_rivals_are_gone_returns_to_the_order():
+    spread = lost(20)
+    for _ in range(40):
+        spread.win()
+
+    assert not spread.has_rivals
+    assert spread.lost_claims == 20
+
+
+@pytest.fixture
+def pair(host):
+    """Two runners on one bus."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(host.context(name)) for name in ("one", "two")]
+
+
+@pytest.fixture
+def claims(monkeypatch):
+    """Record the pushes of branches."""
+    pushed, push = [], Bus.push
+
+    def record(bus, branch, commit, *, expect):
+        pushed.append(branch)
+        return push(bus, branch, commit, expect=expect)
+
+    monkeypatch.setattr(Bus, "push", record)
+    return pushed
+
+
+@pytest.mark.bus
+def test_a_runner_that_lost_a_claim_asks_before_it_claims_again(pair, requester, claims):
+    one, two = pair
+    branches = [requester.send(requester.manifest()) for _ in range(3)]
+    tips = {context.policy.id: context.bus.fetch() for context in pair}
+
+    def take(context, branch):
+        read = context.keys.reader.read_branch(context.bus.git, branch, tips[context.policy.id][branch])
+        return apply(context, read_candidate(context.bus.git, read), Action.TAKE)
+
+    for branch in branches[:2]:
+        assert take(one, branch)
+    claims.clear()
+
+    assert take(two, branches[0]) is None
+    assert claims == [branches[0]]  # it had no reason to ask, and lost
+    assert take(two, branches[1]) is None
+    assert claims == [branches[0]]  # it asked, and pushed nothing
+    assert take(two, branches[2])
+    assert two.spread.lost_claims == 2
+
+
+@pytest.mark.bus
+def test_after_a_lost_claim_the_bus_is_listed_again(pair, requester, monkeypatch):
+    one, two = pair
+    for _ in range(3):
+        requester.send(requester.manifest())
+    poller, fetch = Poller(two), two.bus.fetch
+    tips = fetch()
+    # The second runner reads the bus before the first one has served it, and works on what it read.
+    rival = Poller(one)
+    while rival.poll():
+        pass
+    monkeypatch.setattr(two.bus, "fetch", lambda: tips)
+
+    assert not poller.poll()
+
+    assert poller.has_more
+    assert two.spread.lost_claims == 1
