@@ -53,7 +53,7 @@ def through(x: mx.array, spec: str) -> mx.array:
     return codec.decode(codec.encode(x), x.dtype).reshape(x.shape)
 
 
-def bytes_a_token(draft: dflash.Drafter, spec: str) -> int:
+def bytes_a_token(draft: dflash.DFlashDrafter, spec: str) -> int:
     """Return the bytes that a token takes in the drafter's context; raw is bfloat16."""
     config = draft.config
     row = config.head_dim * BFLOAT16_BYTES
