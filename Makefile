@@ -36,7 +36,7 @@ help:
 	@echo "make lint    check style, types, import directions, workflows and schemas"
 	@echo "make bench   measure everything (most of an hour): the two that follow"
 	@echo "make measure measure the bus, the runner and the codecs, and print the figures"
-	@echo "make results measure the engine and write docs/results*.md  (ARGS=--render: write them again)"
+	@echo "make results measure the engine and write docs/results.md and docs/results/tiny.md  (ARGS=--render: write them again)"
 	@echo "make real    get a real model, SmolLM2, and measure a little of it (some minutes)"
 	@echo "make fuzz    fuzz what reads hostile input  (ARGS=60: for 60 seconds a target)"
 	@echo "make conformance  run the public MCP conformance suite (needs npm)"

@@ -1,4 +1,4 @@
-"""Measure the engine through a runner, which signs each run, and write docs/results.md and docs/results-tiny.md.
+"""Measure the engine through a runner, which signs each run, and write docs/results.md and docs/results/tiny.md.
 
 A real model comes first, if it is here (`make real` gets it), then the bundled pairs.
 
@@ -33,6 +33,7 @@ from bridge.verify.public_keys import find_pin
 from engine.cli.bench.show import show_decoding
 
 PAGE, PUBLISHED = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
+PAIRS_PAGE = "tiny.md"  # beside the reports
 
 
 class NoReportError(Exception):
@@ -53,7 +54,7 @@ def main() -> int:
         "--page",
         type=Path,
         metavar="FILE",
-        help="[default: docs/results.md]; the bundled pairs' page is written beside it",
+        help="[default: docs/results.md]; the bundled pairs' page is written beside the reports",
     )
     options = parser.parse_args()
     folder = options.reports or (ROOT / "build" / "results-quick" if options.quick else PUBLISHED)
@@ -76,10 +77,10 @@ def main() -> int:
     runs_kept = [kept for run in known.values() if (kept := read(folder, run.name, run.argv))]
     pairs = [run for run in runs_kept if of_pairs(run)]
     target.write_text(page([run for run in runs_kept if run not in pairs]), encoding="utf-8")
-    behind = target.with_stem(f"{target.stem}-tiny")
+    behind = folder / PAIRS_PAGE
     behind.write_text(page(pairs, behind=True), encoding="utf-8")
     accepted = sum(run.accepted for run in runs_kept)
-    print(f"wrote {target} and {behind.name}: {accepted} of {len(runs_kept)} reports are accepted")
+    print(f"wrote {target} and {behind}: {accepted} of {len(runs_kept)} reports are accepted")
     return 0 if whole else 1
 
 

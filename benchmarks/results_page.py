@@ -24,13 +24,13 @@ without their figures. [Evidence](evidence.md#claims) defines the claims, the [g
 brackets: a rate's slowest and fastest prompt, or a share's exact 95 % interval. Tables by length or task leave out arms
 whose value is the same throughout. Rates depend on the machine and on its load; errors, bits, recall and agreement
 hardly do. The weights of smollm2-135m come as a GGUF of 4 bits (Q4_1); they are computed in float32. The bundled pairs
-have [a page of their own](results-tiny.md).
+have [a page of their own](results/tiny.md).
 """
 BEHIND = """\
 # Results of the bundled pairs
 
 The pairs `tiny` and `tiny-hybrid` have about 5 million parameters each and were trained for this project's tests.
-[Results](results.md) has the figures of a real model, and says how to read both pages.
+[Results](../results.md) has the figures of a real model, and says how to read both pages.
 """
 SHOWS = {
     "kakeya.codec-rd": "Relative squared error of vector codecs, and all the bits that they store.",
@@ -60,7 +60,7 @@ def of_pairs(run: Kept) -> bool:
 
 
 def page(kept: Sequence[Kept], *, behind: bool = False) -> str:
-    """Return docs/results.md, or docs/results-tiny.md, which stands behind it.
+    """Return docs/results.md, or docs/results/tiny.md, which stands behind it.
 
     Args:
         kept: the runs, accepted or not.
