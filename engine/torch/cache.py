@@ -4,11 +4,17 @@ Transformers' dynamic layers only move tokens along one axis (growing, windows, 
 never read them. So each layer here is transformers' own with rows of bytes as tokens.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from transformers import Cache, DynamicCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import (
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionAndSlidingWindowAttentionLayer,
+)
 
 from bridge.reports.cache_spec import CacheSpec
 from engine.errors import BadInput
@@ -27,9 +33,12 @@ class _Packed(DynamicLayer):
     coders: tuple[Coder, Coder]
     dims: tuple[int, int]
 
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Choose the codecs for the head sizes of the first vectors."""
-        super().lazy_initialization(key_states, value_states)
+    def lazy_initialization(self, *vectors: torch.Tensor, **states: Any) -> None:
+        """Choose the codecs for the head sizes of the first keys and values; states are the layer's own."""
+        super().lazy_initialization(*vectors, **states)
+        if not vectors:
+            return
+        key_states, value_states = vectors
         self.dims = key_states.shape[-1], value_states.shape[-1]
         keys, values = (
             Coder(rows_of(side, dim), key_states.dtype)
@@ -48,8 +57,9 @@ class _Packed(DynamicLayer):
 
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the last tokens, and release their memory."""
+        before = self.keys
         super().crop(tokens_to_remove)
-        if self.is_initialized and self.get_seq_length():
+        if self.keys is not before:
             self.keys, self.values = self.keys.clone(), self.values.clone()
 
     def _encoded(self, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -64,7 +74,7 @@ class _Packed(DynamicLayer):
 class PackedLayer(_Packed):
     """A growing layer."""
 
-    def __init__(self, sides: tuple[CacheSpec, CacheSpec]) -> None:
+    def __init__(self, layer: DynamicLayer, sides: tuple[CacheSpec, CacheSpec]) -> None:  # noqa: ARG002
         super().__init__()
         self.sides = sides
 
@@ -72,9 +82,40 @@ class PackedLayer(_Packed):
 class PackedSlidingLayer(_Packed, DynamicSlidingWindowLayer):
     """A layer that keeps the last tokens only."""
 
-    def __init__(self, sliding_window: int, sides: tuple[CacheSpec, CacheSpec]) -> None:
-        DynamicSlidingWindowLayer.__init__(self, sliding_window)
+    def __init__(self, layer: DynamicSlidingWindowLayer, sides: tuple[CacheSpec, CacheSpec]) -> None:
+        DynamicSlidingWindowLayer.__init__(self, layer.sliding_window)
         self.sides = sides
+
+
+class PackedHybridLayer(_Packed, LinearAttentionAndFullAttentionLayer):
+    """A layer that keeps keys and values beside states, which stay as they are."""
+
+    def __init__(
+        self, layer: LinearAttentionAndFullAttentionLayer, sides: tuple[CacheSpec, CacheSpec]
+    ) -> None:
+        LinearAttentionAndFullAttentionLayer.__init__(self, layer.number_of_states)
+        self.sides = sides
+
+
+class PackedSlidingHybridLayer(_Packed, LinearAttentionAndSlidingWindowAttentionLayer):
+    """The same, with the keys and values of the last tokens only."""
+
+    def __init__(
+        self, layer: LinearAttentionAndSlidingWindowAttentionLayer, sides: tuple[CacheSpec, CacheSpec]
+    ) -> None:
+        LinearAttentionAndSlidingWindowAttentionLayer.__init__(
+            self, layer.sliding_window, layer.number_of_states
+        )
+        self.sides = sides
+
+
+# The layers of transformers that can store codes. All others stay as they are.
+PACKED: dict[type, Callable[[Any, tuple[CacheSpec, CacheSpec]], DynamicLayer]] = {
+    DynamicLayer: PackedLayer,
+    DynamicSlidingWindowLayer: PackedSlidingLayer,
+    LinearAttentionAndFullAttentionLayer: PackedHybridLayer,
+    LinearAttentionAndSlidingWindowAttentionLayer: PackedSlidingHybridLayer,
+}
 
 
 def kakeya_cache(model: Any, spec: str = DEFAULT, boundary: int = 0) -> Cache:
@@ -88,7 +129,7 @@ def kakeya_cache(model: Any, spec: str = DEFAULT, boundary: int = 0) -> Cache:
 
     Raises:
         BadInput: no such spec, a format of MLX's, a negative boundary, a model with an encoder, or head sizes that the
-            codec does not have.
+            codec does not have; or no layer of the model can store codes.
     """
     if boundary < 0:
         raise BadInput(f"boundary is {boundary}", "the number of layers left raw at either end, 0 or more")
@@ -98,14 +139,22 @@ def kakeya_cache(model: Any, spec: str = DEFAULT, boundary: int = 0) -> Cache:
     sides = sides_of(spec)
     if {side.family for side in sides} == {RAW}:
         return cache
-    _check(model.config.get_text_config(decoder=True), sides)
-    holders = [
-        i for i, layer in enumerate(cache.layers) if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer)
-    ]
+    holders = [i for i, layer in enumerate(cache.layers) if type(layer) in PACKED]
+    reason = None if holders else "none of its layers keeps keys and values that the codec can store"
+    if not uses_caches(model):
+        reason = f"{type(model).__name__} keeps what it has read in a form of its own"
+    if reason is not None:
+        raise BadInput(f"this model cannot use the cache {spec}: {reason}", "caches that it can use: raw")
+    layers = model.config.get_text_config(decoder=True).per_layer_config
     for i in holders[boundary : len(holders) - boundary]:
-        window = getattr(cache.layers[i], "sliding_window", None)
-        cache.layers[i] = PackedLayer(sides) if window is None else PackedSlidingLayer(window, sides)
+        _check(layers[i], sides)
+        cache.layers[i] = PACKED[type(cache.layers[i])](cache.layers[i], sides)
     return cache
+
+
+def uses_caches(model: Any) -> bool:
+    """Return whether a model reads transformers' caches. A few older ones keep states of their own."""
+    return bool(model._supports_default_dynamic_cache())  # noqa: SLF001 - as `generate` decides
 
 
 def cache_bytes(cache: Cache) -> int:
@@ -119,7 +168,7 @@ def packed_layers(cache: Cache) -> int:
 
 
 def _check(config: Any, sides: tuple[CacheSpec, CacheSpec]) -> None:
-    """Refuse head sizes that the codec does not have, as far as the configuration names them."""
+    """Refuse a layer whose head size the codec does not have, as far as its configuration names it."""
     dim: Any = getattr(config, "head_dim", None)
     if dim is None and hasattr(config, "num_attention_heads"):
         dim = config.hidden_size // config.num_attention_heads

@@ -287,7 +287,19 @@ ARCHITECTURES = {
     "Gemma2": {**WIDE, "head_dim": 64, "sliding_window": 8},
     "GptOss": {**WIDE, "head_dim": 64, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 8},
     "Lfm2": {**WIDE, "layer_types": ["conv", "full_attention"]},
-}
+    "DeepseekV3": {
+        **WIDE, "q_lora_rank": 32, "kv_lora_rank": 32, "qk_rope_head_dim": 32, "qk_nope_head_dim": 32, "v_head_dim": 64,
+        "n_routed_experts": 2, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 1, "moe_intermediate_size": 32,
+    },
+    "Jamba": {
+        **WIDE, "num_experts": 2, "num_experts_per_tok": 1, "attn_layer_period": 2, "attn_layer_offset": 1,
+        "use_mamba_kernels": False, "mamba_d_state": 8,
+    },
+    "FalconH1": {
+        **WIDE, "head_dim": 64, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8,
+        "mamba_n_groups": 1,
+    },
+}  # fmt: skip
 
 
 @pytest.mark.long
@@ -305,3 +317,42 @@ def test_every_architecture_reads_its_codes_as_it_reads_its_values(name):
         rows.append(torch.cat(parts, dim=1))
     assert packed_layers(cache) > 0
     assert (rows[0] - rows[1]).norm() < 0.05 * rows[0].norm()
+    beams, _ = generate(model, ids, tokens=4, num_beams=2)
+    assert beams.shape == (1, 28)
+
+
+@pytest.mark.rows(1)
+@pytest.mark.parametrize("spec", ["e8v@4.25", "k=e8v@6.25,v=e8v@3.25"])
+def test_a_model_whose_layers_have_different_head_sizes_stores_codes(spec):
+    """Gemma 4's layers share keys and values, and its configuration has no head size of all layers."""
+    config = transformers.Gemma4TextConfig(
+        **{**SIZES, "head_dim": 64, "sliding_window": 8, "global_head_dim": 128, "num_kv_shared_layers": 2},
+        vocab_size_per_layer_input=128, hidden_size_per_layer_input=16,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model, rows = transformers.Gemma4ForCausalLM(config).eval(), []
+    for attention in ("sdpa", "eager"):
+        model.set_attn_implementation(attention)
+        cache = kakeya_cache(model, spec)
+        with torch.inference_mode():
+            rows.append(
+                [model(part, cache=cache).logits[:, -1] for part in prompt(24).split([18, 1, 5], dim=1)]
+            )
+    assert packed_layers(cache) == 2
+    assert all((a - b).norm() < 1e-4 * a.norm() for a, b in zip(*rows, strict=True))
+
+
+STATES = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("Mamba", "none of its layers keeps keys"), ("Rwkv", "in a form of its own")]
+)
+def test_a_model_that_keeps_no_keys_and_values_has_raw_caches_only(name, reason):
+    config = getattr(transformers, f"{name}Config")(**STATES)
+    model = getattr(transformers, f"{name}ForCausalLM")(config)
+    with pytest.raises(BadInput, match=reason) as refused:
+        kakeya_cache(model)
+    assert refused.value.fix == "caches that it can use: raw"
+    assert packed_layers(kakeya_cache(model, "raw")) == 0
