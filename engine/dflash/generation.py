@@ -10,7 +10,7 @@ from typing import Any
 from engine.cache.protocol import Cache
 from engine.dflash.interrupts import postponed
 from engine.dflash.propose.adaptive import Policy, RoundPlan
-from engine.dflash.propose.lookup import Lookup
+from engine.dflash.propose.lookup import BLOCK, Lookup
 from engine.dflash.propose.proposer import Proposer
 from engine.dflash.rollback import Rollback
 from engine.dflash.sampling import Sampler
@@ -23,7 +23,6 @@ from engine.mx import integers, mx, nn, on_cpu, tree
 LOOPS = ("lazy", "fused", "two-phase", "eager")
 _DRAFTS_FIRST = ("two-phase", "eager")
 
-BLOCK = 16  # rows to verify at once without a draft model
 FRESH = 256  # tokens after which MLX's free buffers are released, as in mlx-lm
 FREED = 512  # the same for tokens of a prompt
 

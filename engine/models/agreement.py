@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from engine.cache import make_caches
-from engine.dflash.generation import BLOCK
+from engine.dflash.propose.lookup import BLOCK
 from engine.dflash.rollback import rollback_for
 from engine.dflash.target.context import logits_of
 from engine.dflash.target.cpu_fast_path import quick_copy

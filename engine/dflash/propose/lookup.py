@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from engine.dflash.propose.answers import NEWEST, SURE, Answers, agreeing
 
 NGRAM = 3
+BLOCK = 16  # rows to verify at once without a draft model
 
 
 class Lookup:

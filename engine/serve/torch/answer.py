@@ -1,15 +1,21 @@
-"""Decodes one answer in turns over torch. A turn is a chunk of its prompt or one token."""
+"""Decodes one answer in turns over torch. A turn is a chunk of its prompt, or one token and its accepted drafts."""
 
 import hashlib
 import time
 from collections.abc import Generator
 from typing import Any
 
-from engine.dflash.step import Stats, Step, Timing
+import torch
+
+from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy
+from engine.dflash.propose.costs import Nominal
+from engine.dflash.propose.lookup import Lookup
+from engine.dflash.step import Stats, Step, Timing, ratio
 from engine.dflash.stops import Stops
 from engine.live_bytes import live_bytes
 from engine.serve.backend import Job, Piece
 from engine.serve.torch.chooser import Chooser, Reported
+from engine.serve.torch.drafts import Drafts
 from engine.serve.torch.model import TorchModel
 from engine.torch import kakeya_cache
 
@@ -25,17 +31,27 @@ class TorchAnswer:
         self.together = 1
         options = job.options
         self.fallback: str | None = None
-        if options.draft not in ("auto", "none"):
+        if options.draft not in ("auto", "none", "lookup"):
             self.fallback = (
                 f"The backend torch makes no drafts by {options.draft}; it decoded without drafts."
             )
-        self._chunk, self._digest = chunk, hashlib.sha256()
+        self._chunk, self._digest = chunk if model.chunked else len(job.ids), hashlib.sha256()
+        self._room = options.max_tokens
         self._tokens: list[int] = []
         self._cache = kakeya_cache(model.net, options.cache, options.boundary)
         splitter = options.splitter() if options.splitter is not None and options.stop else None
         self._stops = Stops(model.tokenizer, None, options.stop, splitter)
         self._chooser = Chooser(options, job.ids, model.vocabulary, self._stops.tokens)
+        self._drafts = Drafts(Lookup() if options.draft in ("auto", "lookup") else None, self._policy())
         self._turns = self._all_turns()
+
+    def _policy(self) -> Policy:
+        options = self.job.options
+        if options.draft == "lookup":
+            return Fixed()
+        if options.drawn_by_seed:
+            return Adaptive(Nominal())
+        return self.model.policy((options.cache, options.boundary, options.grammar is not None))
 
     @property
     def steps(self) -> int:
@@ -48,7 +64,7 @@ class TorchAnswer:
         return live_bytes(self._cache.layers)
 
     def turn(self, output: Any = None) -> Piece | None:  # noqa: ARG002 - it waits for nothing
-        """Read a chunk of the prompt, or decode a token."""
+        """Read a chunk of the prompt, or decode a token and its drafts."""
         piece = next(self._turns)
         if self.done:
             self.close()
@@ -59,26 +75,55 @@ class TorchAnswer:
         self._turns.close()
 
     def _all_turns(self) -> Generator[Piece | None, None, None]:
-        ids, room = self.job.ids, self.job.options.max_tokens
-        began = time.monotonic()
+        ids, prompt = self.job.ids, time.monotonic()
         for start in range(0, len(ids), self._chunk):
-            logits = self.model.forward(ids[start : start + self._chunk], self._cache)
+            rows = self.model.forward(ids[start : start + self._chunk], self._cache)
             yield None
-        self.prefilling, prefill = False, time.monotonic() - began
-        finish_reason = None
-        while finish_reason is None:
-            began = time.monotonic()
-            row = logits.cpu()
-            cut = self._stops.take(self._chooser.choose(row, room)[:room])
-            room -= len(cut.tokens)
-            finish_reason, text = self._ended(cut.tokens, cut.text, stopped=cut.stopped, room=room)
-            reported = self._chooser.report(row, cut.tokens)
+        self.prefilling = False
+        if not self._drafts.begin(ids, self._cache) and self.job.options.draft == "lookup":
+            self.fallback = "This model's states cannot forget rejected drafts; it decoded without drafts."
+        began, drafts, prefill = time.monotonic(), list[int](), time.monotonic() - prompt
+        while not self.done:
+            tokens, accepted, text, reported, finish_reason = self._judge(rows.cpu(), drafts)
+            seconds = time.monotonic() - began
             if finish_reason is None:
-                logits = self.model.forward(list(cut.tokens), self._cache)
-            timing = Timing(verify=time.monotonic() - began)
-            step = Step(cut.tokens, text=text, finish_reason=finish_reason, timing=timing, prefill=prefill)
-            prefill = 0.0
+                self._drafts.learn(tokens, accepted, seconds, self._cache)
+            step = Step(
+                tokens,
+                accepted=accepted,
+                text=text,
+                drafter=self._drafts.drafter,
+                proposed=len(drafts),
+                finish_reason=finish_reason,
+                timing=Timing(verify=seconds),
+                prefill=prefill,
+            )
             yield self._piece(step, reported)
+            if finish_reason is None:
+                began, prefill = time.monotonic(), 0.0
+                drafts = self._drafts.propose(self._room, self._chooser.allowed)
+                rows = self.model.forward([*tokens[-1:], *drafts], self._cache, len(drafts) + 1)
+
+    def _judge(
+        self, rows: torch.Tensor, drafts: list[int]
+    ) -> tuple[tuple[int, ...], int, str, list[Reported] | None, str | None]:
+        """Choose a token from each row, up to the first one that is not the draft.
+
+        Returns the tokens, how many of them are drafts, their text and log-probabilities, and why the answer ends.
+        """
+        tokens, accepted, text = tuple[int, ...](), 0, ""
+        reported: list[Reported] | None = None if self.job.options.logprobs is None else []
+        for row, draft in zip(rows, [*drafts, None], strict=True):
+            cut = self._stops.take(self._chooser.choose(row, self._room)[: self._room])
+            self._room -= len(cut.tokens)
+            reason, more = self._ended(cut.tokens, cut.text, stopped=cut.stopped, room=self._room)
+            tokens, text = (*tokens, *cut.tokens), text + more
+            if reported is not None:
+                reported += self._chooser.report(row, cut.tokens) or []
+            accepted += cut.tokens == (draft,)
+            if reason is not None or cut.tokens != (draft,):
+                break
+        return tokens, accepted, text, reported, reason
 
     def _ended(
         self, tokens: tuple[int, ...], text: str, *, stopped: bool, room: int
@@ -107,12 +152,12 @@ class TorchAnswer:
     def _report(self) -> dict[str, Any]:
         options = self.job.options
         return {
-            "draft": "none",
+            "draft": "+".join(sorted(self.stats.by_drafter.keys() - {"none"})) or "none",
             "cache": f"{options.cache}-b{options.boundary}" if options.boundary else options.cache,
-            "rounds": 0,
-            "proposed": 0,
-            "accepted": 0,
-            "accept_length": None,
+            "rounds": self.stats.verify_steps,
+            "proposed": self.stats.proposed,
+            "accepted": self.stats.accepted,
+            "accept_length": ratio(self.stats.accepted, self.stats.verify_steps),
             "cached_tokens": 0,
             "cache_bytes": self.nbytes,
             "together": self.together,

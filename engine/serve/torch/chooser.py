@@ -41,6 +41,10 @@ class Chooser:
         """Whether the grammar allows no further token."""
         return self.grammar is not None and self.grammar.ended
 
+    def allowed(self, drafts: list[int]) -> int:
+        """Return how many of the first drafts the grammar allows."""
+        return self.grammar.accepted_length(drafts) if self.grammar is not None else len(drafts)
+
     def choose(self, logits: torch.Tensor, room: int) -> list[int]:
         """Return the next tokens, for logits ``[vocabulary]`` on the CPU. They leave room to close a grammar."""
         token = self._draw(self._shaped(logits))

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import torch
 
+from engine.dflash.propose.lookup import BLOCK
 from engine.errors import BadInput, EngineError
 from engine.serve.backend import DRAFTS, Job, Memory, Options
 from engine.serve.metrics import Metrics
@@ -18,7 +19,7 @@ from engine.torch.codecs import rows_of, sides_of
 
 WIDTHS = 24  # about how many hidden states a row of a forward pass keeps alive: a bound, not a measurement
 # The features of the backend over MLX that this backend lacks.
-LACKS = ("drafts", "shared forward passes", "prefix cache", "calls in other forms than JSON")
+LACKS = ("DFlash drafts", "shared forward passes", "prefix cache", "calls in other forms than JSON")
 
 
 class TorchKit:
@@ -59,7 +60,8 @@ class TorchKit:
         loaded, tokens = cast("TorchModel", model), prompt + options.max_tokens
         text = loaded.net.config.get_text_config(decoder=True)
         decoded = loaded.token_bytes("raw", 0) // max(1, loaded.layers)
-        states = self._settings.prefill_chunk * 4 * WIDTHS * int(text.hidden_size) + 4 * loaded.vocabulary
+        chunk = self._settings.prefill_chunk if loaded.chunked else prompt
+        states = chunk * 4 * WIDTHS * int(text.hidden_size) + 4 * BLOCK * loaded.vocabulary
         return tokens * (loaded.token_bytes(options.cache, options.boundary) + decoded) + states
 
     def begin(self, job: Job, model: LoadedModel) -> Answer:

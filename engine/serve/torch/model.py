@@ -1,6 +1,8 @@
 """Loads models of transformers for the server."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +10,20 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from engine.checkpoints import files, hub, settings
+from engine.dflash.propose.adaptive import Adaptive
 from engine.errors import BadInput, EngineError
 from engine.models import catalogue, registry
 from engine.models.fit import refuse_drafter
 from engine.serve.torch.tokenizer import load_tokenizer
 from engine.serve.turns.kit import LoadedModel
 from engine.torch import cache_bytes, kakeya_cache, packed_layers
+from engine.torch.cache import uses_caches
 
 CONTEXT = 1 << 17  # assumed context length if the configuration names none
+POLICIES = 16  # the most kinds of answers whose policies are kept
+TRIAL = 24  # tokens of the text that shows whether a model with states reads a text in parts
+# The largest relative difference that counts as rounding. Read wrongly, models differ by 5e-4 or more.
+ROUNDING = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.05}
 GRAIN = 16  # tokens of which a cache's bytes are measured
 
 
@@ -25,18 +33,26 @@ class TorchModel(LoadedModel):
 
     net: Any = field(repr=False)  # transformers' model
     dtype: torch.dtype = torch.float32
+    chunked: bool = True  # whether a prompt may be read in parts
     _token_bytes: dict[tuple[str, int], int] = field(default_factory=dict, init=False, repr=False)
+    # For each kind of answer, the policy with estimates about drafts. Only the engine's thread uses it.
+    policy: Callable[[Hashable], Adaptive] = field(
+        default_factory=lambda: lru_cache(POLICIES)(lambda _: Adaptive()), init=False, repr=False
+    )
 
     def release(self) -> None:
         """Drop the weights."""
         self.net = None
 
-    def forward(self, tokens: list[int], cache: Any = None) -> torch.Tensor:
-        """Return the logits after the last of some tokens, float32 ``[vocabulary]``; the cache takes them all."""
+    def forward(self, tokens: list[int], cache: Any = None, rows: int = 1) -> torch.Tensor:
+        """Return the logits after each of the last ``rows`` tokens, float32 ``[rows, vocabulary]``.
+
+        The cache takes all tokens.
+        """
         with torch.inference_mode():
             ids = torch.tensor([tokens], device=self.net.device)
-            out = self.net(ids, cache=cache, use_cache=cache is not None, logits_to_keep=1)
-            logits: torch.Tensor = out.logits[0, -1].float()
+            out = self.net(ids, cache=cache, use_cache=cache is not None, logits_to_keep=rows)
+            logits: torch.Tensor = out.logits[0, -rows:].float()
         return logits
 
     def token_bytes(self, spec: str, boundary: int) -> int:
@@ -62,6 +78,11 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype | None) -> To
     if "quantization" in config and "quantization_config" not in config:
         raise BadInput(f"{folder} is quantized in MLX's format", "take the checkpoint that it was made from")
     net = _net(folder, dtype).eval().to(device)
+    if not uses_caches(net):
+        reason = f"{type(net).__name__} keeps what it has read in a form of its own, which this server does not pass on"
+        raise BadInput(
+            f"the backend torch cannot run {folder}: {reason}", "take another model, or the backend mlx"
+        )
     text = net.config.get_text_config(decoder=True)
     head = net.get_output_embeddings()
     weights = {each.data_ptr(): each.nbytes for each in (*net.parameters(), *net.buffers())}
@@ -77,7 +98,22 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype | None) -> To
         sampling=settings.sampling(folder),
         net=net,
         dtype=net.dtype,
+        chunked=not net._is_stateful or reads_in_parts(net),  # noqa: SLF001 - as `generate` asks
     )
+
+
+def reads_in_parts(net: Any) -> bool:
+    """Return whether a model that reads a text in parts computes what it does if it reads it at once.
+
+    Some with states (Mamba, Jamba and others) read each part of several tokens as if no text preceded it.
+    """
+    ids = torch.arange(TRIAL, device=net.device)[None] % net.get_input_embeddings().weight.shape[0]
+    with torch.inference_mode():
+        cache = kakeya_cache(net, catalogue.RAW)
+        whole = net(ids, use_cache=False, logits_to_keep=1).logits.float()
+        for part in ids.split(TRIAL // 3, dim=1):
+            last = net(part, cache=cache, use_cache=True, logits_to_keep=1).logits.float()
+    return bool((whole - last).norm() <= ROUNDING[net.dtype] * whole.norm())
 
 
 def expected_bytes(name: str, dtype: torch.dtype | None) -> int:

@@ -232,7 +232,7 @@ def test_models_and_channels(server):
     assert found.x_kakeya["cache"] == "e8v@4.25-b1"
     if server.backend == "torch":
         assert "tiny@affine-4g64" not in listed[0].x_kakeya["channels"]
-        assert "drafts" in listed[0].x_kakeya["lacks"]
+        assert "DFlash drafts" in listed[0].x_kakeya["lacks"]
         return
     assert ask(server, model="tiny@affine-4g64", max_tokens=4).x_kakeya["cache"] == "affine@4g64"
 

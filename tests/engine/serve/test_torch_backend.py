@@ -1,6 +1,7 @@
 """What only the backend over torch has; the other files run over it too, where they say so."""
 
 import queue
+import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers", minversion="5.24")
+transformers = pytest.importorskip("transformers", minversion="5.24")
 
 from engine.checkpoints import files  # noqa: E402
 from engine.dflash.sampling import Sampling  # noqa: E402
@@ -143,6 +144,61 @@ def test_the_tokenizer_is_that_of_the_other_backend(name):
         assert getattr(ours, attribute) == getattr(theirs, attribute), attribute
 
 
+CODE = (
+    "import os\n\n\ndef main(argv):\n    for name in argv:\n        print(name)\n\n\ndef main(argv):\n    for"
+)
+KINDS = [
+    {"temperature": 0.0}, {"temperature": 0.9, "seed": 3}, {"temperature": 0.0, "frequency": 0.6, "logprobs": 2},
+    {"temperature": 0.0, "cache": "e8v@4.25"},
+]  # fmt: skip
+
+
+@pytest.mark.rows(1)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_drafts_from_the_text_change_no_token(engine, kind):
+    """Neither with sampling or penalties, nor over codes; the sliding layers of the second model forget them too."""
+    for name in ("tiny", "tiny-hybrid"):
+        ids = engine.load(name).result(120).encode(CODE)
+        plain, report = answers(engine, name, ids, max_tokens=20, draft="none", **kind)
+        assert (report["draft"], report["rounds"], report["accept_length"]) == ("none", 0, None)
+        tokens, report = answers(engine, name, ids, max_tokens=20, draft="lookup", **kind)
+        assert tokens == plain
+        assert report["draft"] == "lookup"
+        assert 0 < report["rounds"] <= report["proposed"] > report["accepted"]
+        assert report["accept_length"] == report["accepted"] / report["rounds"]
+        assert answers(engine, name, ids, max_tokens=20, **kind)[0] == plain
+
+
+def saved(folder, kind, **sizes):
+    """Save a small model of transformers with random weights, and a tokenizer."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(vocab_size=512, eos_token_id=0, **sizes)
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
+    for path in (registry.data() / "tiny" / "target").glob("tokenizer*"):
+        shutil.copy(path, folder)
+    return str(folder)
+
+
+def test_a_model_with_states_reads_its_prompt_at_once_if_parts_change_it(engine, tmp_path):
+    """Transformers' Mamba forgets its state before each part of several tokens."""
+    folder = saved(tmp_path, "Mamba", hidden_size=32, num_hidden_layers=2, state_size=8)
+    loaded = engine.load(folder).result(120)
+    assert not loaded.chunked
+    engine.kit._settings = Settings(models=(folder,), backend="torch", prefill_chunk=8)
+    ids = list(range(3, 43))
+    tokens, report = answers(engine, folder, ids, max_tokens=6, temperature=0.0, draft="lookup")
+    own = loaded.net.generate(torch.tensor([ids]), max_new_tokens=6, do_sample=False, pad_token_id=0)
+    assert tokens == own[0, 40:].tolist()
+    assert report["draft"] == "none"
+    assert "cannot forget rejected drafts" in report["fallback"]
+
+
+def test_a_model_with_a_cache_of_its_own_is_refused(engine, tmp_path):
+    folder = saved(tmp_path, "Rwkv", hidden_size=32, num_hidden_layers=2, attention_hidden_size=32)
+    with pytest.raises(BadInput, match="RwkvForCausalLM keeps what it has read in a form of its own"):
+        engine.load(folder).result(120)
+
+
 @pytest.mark.long
 def test_answers_in_turns_are_those_alone(engine):
     prompts = [[5, 6, 7, 8], [9, 10, 11], list(range(20, 120))]
@@ -157,7 +213,7 @@ def test_answers_in_turns_are_those_alone(engine):
 def test_packed_caches_are_a_quarter_and_are_reported(engine):
     ids = list(range(3, 67))
     _, raw = answers(engine, "tiny", ids, max_tokens=4, temperature=0.0)
-    _, packed = answers(engine, "tiny", ids, max_tokens=4, temperature=0.0, cache="e8v@4.25")
+    _, packed = answers(engine, "tiny", ids, max_tokens=4, temperature=0.0, draft="none", cache="e8v@4.25")
     assert packed["cache_bytes"] <= 0.275 / 2 * raw["cache_bytes"]  # raw is float32
     assert (packed["cache"], packed["draft"], packed["cached_tokens"]) == ("e8v@4.25", "none", 0)
 
