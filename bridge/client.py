@@ -17,7 +17,7 @@ from bridge.bus.remote import Remote
 from bridge.bus.wire import Result, State
 from bridge.common import environment
 from bridge.common.advice import step
-from bridge.errors import KakeyaError, UsageError, VerificationError
+from bridge.errors import InfrastructureError, KakeyaError, UsageError, VerificationError
 from bridge.presets import Preset, Presets, find_preset, find_presets
 from bridge.presets.announced import Offers
 from bridge.requests import request_commit, why_waiting
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _QUEUE = 200
 # How long a list verifies answers. The answers that are left are shown as not verified.
 LIST_VERIFY_S = 3.0
+# How many branches are cached as they were read: those of a whole sweep.
+_MOST_READS = 128
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,8 @@ class Client:
         self._suffix = suffix if suffix is not None else environment.get("KAKEYA_BRANCH_SUFFIX")
         self._public_key = public_key
         self._place = place
-        # The last branch is cached: a followed branch rarely moves between two polls.
-        self._last_read: RequestBranch | None = None
+        # The last branches are cached: a followed branch rarely moves between two polls.
+        self._last_reads: dict[str, RequestBranch] = {}
         self._preset_folder = presets
 
     @cached_property
@@ -303,18 +305,36 @@ class Client:
         Raises:
             UsageError: it does not exist.
         """
-        tip = self.remote.fetch(branch).get(branch)
-        is_on_remote = tip is not None
-        if not is_on_remote and self.carriers.is_unforwarded(branch):
-            tip = self.sent.commit_of(branch)
+        return self._read(branch, self.remote.fetch(branch).get(branch))
+
+    def views(self, names: Sequence[str]) -> "dict[str, RequestBranch | KakeyaError]":
+        """Fetch branches together, and return each as it was read, or why it cannot be."""
+        tips = self.remote.fetch_named(names) if len(names) > 1 else {}
+        views: dict[str, RequestBranch | KakeyaError] = {}
+        for name in names:
+            # The error of a single fetch says why one could not be fetched with the others.
+            is_alone = len(names) == 1 or name in self.remote.unfetched or name in self.remote.skipped
+            try:
+                views[name] = self.view(name) if is_alone else self._read(name, tips.get(name))
+            except InfrastructureError:
+                raise
+            except KakeyaError as error:
+                views[name] = error
+        return views
+
+    def _read(self, branch: str, tip: str | None) -> RequestBranch:
+        """Read a fetched branch; if it is not on the remote (no ``tip``), the request that waits to be forwarded."""
         if tip is None:
+            if self.carriers.is_unforwarded(branch) and (sent := self.sent.commit_of(branch)):
+                return self.carriers.with_cancel(history.read_branch(self.git, branch, sent))
             raise no_such_request(branch, self.remote, self.sent.other_bus(branch, [self.remote.name]))
-        if not is_on_remote:
-            return self.carriers.with_cancel(history.read_branch(self.git, branch, tip))
-        if self._last_read is None or (self._last_read.name, self._last_read.tip) != (branch, tip):
-            self._last_read = history.read_branch(self.git, branch, tip)
+        known = self._last_reads.get(branch)
+        if known is None or known.tip != tip:
+            if len(self._last_reads) >= _MOST_READS:
+                self._last_reads.clear()
+            known = self._last_reads[branch] = history.read_branch(self.git, branch, tip)
             self.carriers.mark_forwarded(branch)
-        return self._last_read
+        return known
 
     def _known(self, branch: str) -> RequestBranch:
         """Read one branch as of the last fetch. A branch that was never fetched, or may have changed, is fetched."""
@@ -399,14 +419,29 @@ class Client:
         Raises:
             WaitTimeout: it has not ended after ``timeout`` seconds.
         """
+        for _, news in self.follow_all([branch], timeout):
+            if isinstance(news, KakeyaError):
+                raise news
+            if news:
+                yield news
 
-        def look() -> RequestBranch:
-            request_branch = self.view(branch)
-            if request_branch.current_state.is_taken:
-                self.branch_ages.see(branch, request_branch.tip)
-            return request_branch
+    def follow_all(
+        self, branches: Sequence[str], timeout: float | None = None
+    ) -> "Iterator[tuple[str, Event | KakeyaError | None]]":
+        """Yield the events of several requests, as ``bridge.requests.follow`` does, with one fetch for all.
 
-        return follow(self.git, self.remote.url, look, timeout, self._about, self.sent.commit_of(branch))
+        Raises:
+            WaitTimeout: not all have ended after ``timeout`` seconds.
+        """
+
+        def look(names: Sequence[str]) -> "dict[str, RequestBranch | KakeyaError]":
+            views = self.views(names)
+            for view in views.values():
+                if isinstance(view, RequestBranch) and view.current_state.is_taken:
+                    self.branch_ages.see(view.name, view.tip)
+            return views
+
+        return follow(self.git, self.remote.url, look, branches, timeout, self._about, self.sent.commit_of)
 
     def wait(self, branch: str, timeout: float | None = None) -> Status:
         """Wait for the answer.

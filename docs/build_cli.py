@@ -26,8 +26,9 @@ Written by `make docs` from the programs' own help (`-h` or `--help`); `--versio
 Shared options are described once, under their program, and named in each command. Square brackets at the end hold an
 option's default and its range. Of the commands of `kakeya-engine`, the page has the purpose and the names of the
 options; `--help` and manual pages (`man kakeya-engine-serve`) have the rest.
-REQUEST and RUN are a branch, a nonce or a part of either; by default the last request sent from this repository. With
-`--json`, data is on standard output and messages are on standard error; several objects are printed one per line.
+REQUEST and RUN are a branch, a nonce or a part of either, or a sweep's group; by default what was sent last from this
+repository. With `--json`, data is on standard output and messages are on standard error; several objects are printed
+one per line.
 
 ## Exit codes
 
@@ -42,8 +43,8 @@ true for code 3, unless a second request would be sent.
 # What the head of the page says, so that no command repeats it.
 REPEATED = re.compile(
     r"\n\n\s*Exit codes: [^.]*\.\s*$"
-    r"|(REQUEST|RUN) is a branch, a nonce or a part of either; by default the last request sent from this"
-    r"\s+repository\.\s*"
+    r"|(REQUEST|RUN) is a branch, a nonce or a part of either, or a sweep's group; by default what was sent last"
+    r"\s+from\s+this\s+repository\.\s*"
 )
 
 

@@ -112,6 +112,14 @@ class Remote:
         newest = nlargest(limits.FETCHED, listed, key=branch_names.age_sort_key)
         return self.fetch_listed({branch: listed[branch] for branch in newest})
 
+    def fetch_named(self, branches: Collection[str]) -> dict[str, str]:
+        """Fetch those of the branches that moved, together, and return ``{branch: commit id}`` of all that exist."""
+        listed, known = self.list_branches(*branches), self.fetched_branches(*branches)
+        self.git.delete_refs(self.private + branch for branch in known.keys() - listed.keys())
+        moved = {branch: oid for branch, oid in listed.items() if known.get(branch) != oid}
+        tips = known | (self.fetch_listed(moved) if moved else {})
+        return {branch: tip for branch, tip in tips.items() if branch in listed}
+
     def _fetch_one(self, branch: str) -> dict[str, str]:
         try:
             tip = self._fetch_into_place(branch) if branch_names.is_safe(branch) else None

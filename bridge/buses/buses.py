@@ -15,6 +15,7 @@ from bridge.errors import UsageError
 from bridge.presets import Presets, split_params
 from bridge.presets.params import Value
 from bridge.requests import idempotency
+from bridge.requests.groups.names import GROUP, group_of
 from bridge.requests.outbox import DEFAULT_REMOTE, find_branch, no_such_request, place_of
 from bridge.requests.request_commit import identity
 from bridge.requests.status import Status
@@ -81,6 +82,16 @@ class Buses:
             client = self.first.client
             return [Answer(self.first, work(client), client=client)]
         return ask_all(self.buses, work, at_once=at_once, is_enough=is_enough)
+
+    def group_id(self, name: str | None = None) -> str | None:
+        """Return the id of the sweep that a name means: the name itself; without a name, the sweep that was sent last.
+
+        None if the name means a request, or if what was sent last is one.
+        """
+        if name is not None:
+            return name if GROUP.fullmatch(name) else None
+        sent = self.first.client.sent.branches()
+        return group_of(sent[-1]) if sent else None
 
     def find(self, name: str | None = None) -> Run:
         """Return a request by its branch, its nonce or a part of either, from the bus that has it.

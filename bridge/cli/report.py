@@ -43,7 +43,7 @@ def command(
 ) -> int:
     """Show a run's results and evidence, or compare several runs.
 
-    RUN is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    RUN is a branch, a nonce or a part of either, or a sweep's group; by default what was sent last from this
     repository. Every answer is verified first. Exits with 0 whatever the job's own outcome, and with 1 if an answer
     fails verification; the answer is then shown with a warning.
     """

@@ -40,7 +40,7 @@ from bridge.verify.verdict import verified
 def status_command(context: click.Context, request: str | None, *, as_json: bool) -> None:
     """Show the state of a request.
 
-    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default what was sent last from this
     repository.
     """
     if group := named_group(context, request):
@@ -91,7 +91,7 @@ def wait_command(
 
     If the answer fails verification, the exit code is 1, whatever the answer says about the job.
 
-    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default what was sent last from this
     repository. Of a group, the exit code is the first of 1, 124, 5, 7, 4, 3 and 6 that a point has.
     """
     if group := named_group(context, request):
@@ -114,7 +114,7 @@ def logs_command(
 ) -> int:  # fmt: skip
     """Print a job's log.
 
-    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default what was sent last from this
     repository. With -f the exit code is the job's.
     """
     if group := named_group(context, request):
@@ -144,7 +144,7 @@ def logs_command(
 def cancel_command(context: click.Context, request: str | None, reason: str, *, as_json: bool) -> None:
     """Cancel a request: ask the runner to stop the job.
 
-    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default what was sent last from this
     repository.
     A runner confirms the cancellation; `kakeya wait` then exits with 6, also if no runner had taken the request.
     """
@@ -179,7 +179,7 @@ def fetch_command(
 ) -> int:
     """Verify an answer and write its files into a folder.
 
-    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default what was sent last from this
     repository.
     The exit code is the job's.
     """
@@ -236,7 +236,7 @@ def verify_command(
     .kakeya/runner.pub on the remote's default branch. If a key is pinned, an answer that it did not sign fails
     verification.
 
-    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default the last request sent from this
+    REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default what was sent last from this
     repository.
     Exits with 0 if the answer is valid, whatever the job's own outcome, otherwise with 1.
     """

@@ -1,9 +1,6 @@
 """A group: the requests of one sweep, which are sent, followed and cancelled together."""
 
-import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -13,11 +10,10 @@ from bridge.buses import Bus
 from bridge.common.advice import Advice, command, step
 from bridge.errors import ExitCode, InfrastructureError, KakeyaError, UsageError, WaitTimeout
 from bridge.presets.points import point_name
-from bridge.requests.follow import CONFIRM_S
 from bridge.requests.groups.plan import Plan, Plans
 from bridge.requests.request_commit import Draft
 from bridge.requests.send import send
-from bridge.requests.status import Event, Status, status_of
+from bridge.requests.status import Event, Status
 
 if TYPE_CHECKING:
     from bridge.client import Client, Run
@@ -183,48 +179,29 @@ class Group:
     def follow(
         self, timeout: float | None, show: Callable[[Point, Event], None]
     ) -> Iterator[tuple[Point, "Run", Status | KakeyaError]]:
-        """Wait for each sent point, and yield its last status, or why it has no status.
-
-        The points are followed one after another: the events of the first point come first.
+        """Wait for all sent points at once, and yield each when it ends: its last status, or why it has none.
 
         Raises:
             WaitTimeout: not all have ended after ``timeout`` seconds.
             InfrastructureError: the remote does not answer.
         """
-        began = time.monotonic()
-        ends = math.inf if timeout is None else began + timeout
-        for ended, (point, run) in enumerate(self.runs()):
-            if time.monotonic() - began >= CONFIRM_S and (status := self._withdrawn(run)):
-                # A runner had time enough to confirm the cancellation while earlier points were followed.
-                yield point, run, status
-                continue
-            left = None if timeout is None else round(max(0.0, ends - time.monotonic()), 1)
-            last: Status | KakeyaError | None = None
-            try:
-                for event in run.follow(left):
-                    show(point, event)
-                    last = event.status
-            except WaitTimeout as error:
-                if error.code != "expired":
-                    ended_of = f"only {ended} of {len(self.points)} points of {self.id} ended"
-                    message = f"{ended_of}: {error.own_message}"
-                    group = self.id
-                    fix = step("To keep waiting", "wait", group)
-                    raise WaitTimeout(message, fix=fix, code=error.code, quoting=error.quoting) from error
-                last = error
-            except InfrastructureError:
-                raise
-            except KakeyaError as error:
-                last = error
-            assert last is not None  # noqa: S101 - a request has at least one state
-            yield point, run, last
-
-    def _withdrawn(self, run: "Run") -> Status | None:
-        """Return the status of a request that was cancelled before a runner took it; None for any other request."""
-        with suppress(KakeyaError):
-            branch = self.client.view(run.branch)
-            return status_of(branch) if branch.is_withdrawn else None
-        return None
+        runs = {run.branch: (point, run) for point, run in self.runs()}
+        last: dict[str, Status] = {}
+        ended = 0
+        try:
+            for branch, news in self.client.follow_all([*runs], timeout):
+                point, run = runs[branch]
+                if isinstance(news, Event):
+                    last[branch] = news.status
+                    show(point, news)
+                    continue
+                ended += 1
+                yield point, run, news or last[branch]
+        except WaitTimeout as error:
+            group = self.id
+            message = f"only {ended} of {len(self.points)} points of {self.id} ended: {error.own_message}"
+            fix = step("To keep waiting", "wait", group)
+            raise WaitTimeout(message, fix=fix, code=error.code, quoting=error.quoting) from error
 
     def statuses(self) -> list[tuple[Point, Status | KakeyaError]]:
         """Return the status of each sent point, or why it has no status. Answers are verified."""

@@ -19,7 +19,6 @@ from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
 from bridge.presets import Preset, Presets, find_preset
 from bridge.presets.announced import runners_of
 from bridge.presets.load import INSTALLED
-from bridge.requests.groups.names import GROUP
 from bridge.requests.status import Status, status_of
 from bridge.verify.answer_checks import gaps
 from bridge.verify.verdict import failed_check, verdict
@@ -48,14 +47,16 @@ class BusClient:
         return Buses.of(self.repo, self.remote, public_key=self.public_key, own_session=True)
 
     def find(self, request: str) -> Run:
-        """Return the named request; by default, the last one sent from here."""
-        if group := self.group(request):
+        """Return the named request; by default, the last one sent from here, which may be a point of a sweep."""
+        if request and (group := self.group(request)):
             raise group.is_no_request()
         return self.buses().find(request or None)
 
     def group(self, request: str) -> Group | None:
-        """Return the group with this id; None if the text names something else."""
-        return find_group(self.buses(), request) if GROUP.fullmatch(request) else None
+        """Return the sweep with this id, or, without a name, the one sent last; None if that is a request."""
+        buses = self.buses()
+        group_id = buses.group_id(request or None)
+        return find_group(buses, group_id) if group_id else None
 
 
 def doctor(bus: BusClient, args: models.Page) -> models.Answer:

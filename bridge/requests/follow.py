@@ -1,9 +1,9 @@
-"""Follows a request to its end. Decides how often to poll, and how long to tolerate an unreachable remote."""
+"""Follows requests to their end. Decides how often to poll, and how long to tolerate an unreachable remote."""
 
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from bridge.bus import history
@@ -12,13 +12,16 @@ from bridge.bus.hosts import address
 from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.common.advice import KEEP_WAITING, SEND_AGAIN, TRY_AGAIN_OR_CHECK, Advice, command
-from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
+from bridge.errors import InfrastructureError, KakeyaError, RefusedError, WaitTimeout
 from bridge.requests.liveness import is_expired
 from bridge.requests.status import REWRITTEN, Event, Status, events, status_of
 from bridge.requests.waiting import Reason
 from bridge.system.deadline import pause as pause_for
 from bridge.system.deadline import within
 from bridge.system.git import Git
+
+# Each branch as it was read, or why it could not be.
+Looks = Mapping[str, RequestBranch | KakeyaError]
 
 FIRST_POLL_S = 0.1
 PATIENCE_S = 60.0
@@ -38,53 +41,100 @@ CONFIRM_S = 10.0
 def follow(
     git: Git,
     url: str,
-    look: Callable[[], RequestBranch],
+    look: Callable[[Sequence[str]], Looks],
+    names: Sequence[str],
     timeout: float | None,
     about: Callable[[RequestBranch], Status] = status_of,
-    sent: str | None = None,
-) -> Iterator[Event]:
-    """Yield all states and pieces of log of a request as they arrive, until it has ended.
+    sent: Callable[[str], str | None] = lambda _: None,
+) -> Iterator[tuple[str, Event | KakeyaError | None]]:
+    """Yield all states and pieces of log of requests as they arrive, each with its branch's name, until all have ended.
 
-    ``look`` fetches the request's branch from the remote at ``url``. ``about`` returns what is known about a branch
-    without news. ``sent`` is the request commit that this clone sent, if it sent one.
+    The last one of a request is followed by None; an error ends a request too, and the others are followed on.
+    ``look`` fetches branches together from the remote at ``url``. ``about`` returns what is known about a branch
+    without news. ``sent`` returns the request commit that this clone sent, if it sent one. Notes are about the first
+    request that has not ended.
 
     Raises:
-        WaitTimeout: the request has not ended after ``timeout`` seconds, or has expired before a runner took it.
-        RefusedError: the branch was deleted or rewritten meanwhile.
-        InfrastructureError: the surrounding ``stopped_by`` block is told to stop.
+        WaitTimeout: not all requests have ended after ``timeout`` seconds.
+        InfrastructureError: the remote does not answer, or the surrounding ``stopped_by`` block is told to stop.
     """
     waited = math.inf if timeout is None else timeout
     ends = time.monotonic() + waited
     longest = LONGEST_POLL_S[address.parse(url).is_local]
-    notes, over = _Notes(about, longest), _Over(git)
-    pause, shown = FIRST_POLL_S, None
-    branch: RequestBranch | None = None
-    last_tip: str | None = None
-    while True:
-        on_line = partial(_on_line, git, look, last_tip or sent)
-        branch = _next_view(on_line, branch, longest, ends, waited)
-        if branch.tip != last_tip:
-            for event in events(git, branch, last_tip):
-                now = (event.status.state, event.status.detail)
-                if event.log or now != shown:
-                    yield event
-                shown = now
-            last_tip, pause = branch.tip, FIRST_POLL_S
-            notes.moved(branch)
-        if branch.current_state.is_final:
+    followed = {name: _Followed(git, sent(name), _Notes(about, longest)) for name in names}
+    pause = FIRST_POLL_S
+    while followed:
+        first = next(iter(followed.values()))
+        branches = _next_look(partial(look, [*followed]), first.branch, longest, ends, waited)
+        before = [request.last_tip for request in followed.values()]
+        for name, request in followed.items():
+            for news in request.look(branches[name]):
+                yield name, news
+        if before != [request.last_tip for request in followed.values()]:
+            pause = FIRST_POLL_S
+        followed = {name: request for name, request in followed.items() if not request.has_ended}
+        if not followed:
             return
-        if over.is_due(branch):
-            if not branch.is_withdrawn:
-                message = f"{branch.name} expired before a runner took it, and none will"
-                raise WaitTimeout(message, fix=SEND_AGAIN, code="expired")
-            yield Event(status_of(branch))
-            return
+        name, first = next(iter(followed.items()))
+        assert first.branch is not None  # noqa: S101 - it was looked at, and without an error
         if time.monotonic() >= ends:
-            raise wait_timeout_error(branch, waited, notes.reason)
-        yield from notes.due(branch)
+            raise wait_timeout_error(first.branch, waited, first.notes.reason)
+        for event in first.notes.due(first.branch):
+            yield name, event
         wait = pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
         pause_for(min(wait, max(0.0, ends - time.monotonic())))
         pause = min(pause * 1.3, longest)
+
+
+class _Followed:
+    """A followed request: what was shown of it, and whether it has ended."""
+
+    def __init__(self, git: Git, sent: str | None, notes: "_Notes") -> None:
+        self.notes = notes
+        self.branch: RequestBranch | None = None
+        self.last_tip: str | None = None
+        self.has_ended = False
+        self._git, self._sent = git, sent
+        self._over = _Over(git)
+        self._shown: tuple[State, str] | None = None
+
+    def look(self, branch: RequestBranch | KakeyaError) -> Iterator[Event | KakeyaError | None]:
+        """Yield what happened since the last look. The request's end is followed by None, or is an error."""
+        try:
+            yield from self._events(branch)
+        except InfrastructureError:
+            raise
+        except KakeyaError as error:
+            self.has_ended = True
+            yield error
+            return
+        if self.has_ended:
+            yield None
+
+    def _events(self, look: RequestBranch | KakeyaError) -> Iterator[Event]:
+        """Yield what happened since the last look.
+
+        Raises:
+            WaitTimeout: the request has expired before a runner took it.
+            RefusedError: the branch was deleted or rewritten meanwhile.
+        """
+        branch = self.branch = _on_line(self._git, look, self.last_tip or self._sent)
+        if branch.tip != self.last_tip:
+            for event in events(self._git, branch, self.last_tip):
+                now = (event.status.state, event.status.detail)
+                if event.log or now != self._shown:
+                    yield event
+                self._shown = now
+            self.last_tip = branch.tip
+            self.notes.moved(branch)
+        if branch.current_state.is_final:
+            self.has_ended = True
+        elif self._over.is_due(branch):
+            if not branch.is_withdrawn:
+                message = f"{branch.name} expired before a runner took it, and none will"
+                raise WaitTimeout(message, fix=SEND_AGAIN, code="expired")
+            self.has_ended = True
+            yield Event(status_of(branch))
 
 
 class _Over:
@@ -144,10 +194,10 @@ class _Notes:
             return status_of(branch)
 
 
-def _next_view(
-    look: Callable[[], RequestBranch], last: RequestBranch | None, pause: float, ends: float, waited: float
-) -> RequestBranch:
-    """Fetch the branch before the time ends. A remote that never answered is an error; a later outage is waited out."""
+def _next_look(
+    look: Callable[[], Looks], last: RequestBranch | None, pause: float, ends: float, waited: float
+) -> Looks:
+    """Fetch branches before the time ends. A remote that never answered is an error; a later outage is waited out."""
     until = time.monotonic() + (PATIENCE_S if last else 0.0)
     while True:
         try:
@@ -167,15 +217,14 @@ def _next_view(
             pause_for(pause)
 
 
-def _on_line(git: Git, look: Callable[[], RequestBranch], known: str | None) -> RequestBranch:
-    """Fetch a branch; RefusedError if it is gone, or lacks the commit ``known``."""
-    try:
-        branch = look()
-    except UsageError as missing:
-        if known is None or missing.code != "no_such_request":
-            raise
-        message = f"{missing.message}: it was there, and was deleted"
-        raise RefusedError(message, fix=missing.fix, code="gone") from missing
+def _on_line(git: Git, look: RequestBranch | KakeyaError, known: str | None) -> RequestBranch:
+    """Return a fetched branch; RefusedError if it is gone, or lacks the commit ``known``."""
+    if isinstance(look, KakeyaError):
+        if known is None or look.code != "no_such_request":
+            raise look
+        message = f"{look.message}: it was there, and was deleted"
+        raise RefusedError(message, fix=look.fix, code="gone") from look
+    branch = look
     if known is None or branch.tip == known or history.is_ancestor(git, known, branch.tip):
         return branch
     raise RefusedError(f"{branch.name}: {REWRITTEN}", code="rewritten")

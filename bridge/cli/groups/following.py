@@ -40,6 +40,7 @@ def wait_for(group: Group, limit: timedelta | None, slower: float | None, *, as_
         say("the requests continue on the remote")
         say(f"next: kakeya wait {group.id}, or kakeya cancel {group.id}")
         raise
+    ended.sort(key=lambda outcome: outcome[0].index)
     group.close()
     if group.absence:
         say(f"note: {group.absence}")

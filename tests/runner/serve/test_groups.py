@@ -186,7 +186,8 @@ def test_the_gate_rejects_one_point(sweep, keyed, presets, clone):
 
 def test_cancelling_a_group_cancels_what_has_not_ended(sweep, handle, bus):
     group = group_in(sweep("run", "count", "-p", "n=1,2")[1])
-    code, text = sweep("cancel", group, "--reason", "not needed")
+    # Without a name, the sweep was sent last.
+    code, text = sweep("cancel", "--reason", "not needed")
     assert code == 0
     assert "cancelled 2 of 2 points" in text
     handle()
@@ -298,6 +299,50 @@ def test_row_158_a_stranger_mislabels_only_branches_of_their_own(sweep, requeste
     assert "n=1" in text
     assert "\x1b" not in text
     assert "\n::" not in text
+
+
+@pytest.mark.long
+def test_without_a_name_a_command_means_the_whole_sweep_that_was_sent_last(sweep, handle, clone):
+    """Until a single request is sent; a point is still named by its branch."""
+    sweep("run", "count", "-p", "n=5")
+    sent = document(sweep("run", "count", "-p", "n=1,2", "--json")[1])
+    group = sent["group"]
+    assert document(sweep("status", "--json")[1])["group"] == group
+    handle()
+    for command in ("wait", "verify", "fetch"):
+        assert document(sweep(command, "--json")[1])["group"] == group
+    shown = sweep("report")[1]
+    assert "n=1 " in shown
+    assert "n=2 " in shown
+    assert sweep("logs")[1].count("mac-bridge/count-") == 2
+    assert "2 had ended before" in sweep("cancel")[1]
+    point = sent["points"][1]["branch"]
+    assert document(sweep("status", point, "--json")[1])["branch"] == point
+    single = sweep("run", "count", "-p", "n=7")[1].split()[0]
+    assert document(sweep("status", "--json")[1])["branch"] == single
+
+
+@pytest.mark.long
+def test_all_points_are_followed_at_once_with_one_fetch(sweep, bus, clone, tmp_path):
+    """A point that fails is told while an earlier one waits, and more points need no more connections."""
+    log, program = tmp_path / "log", tmp_path / "upload-pack"
+    program.write_text(f'#!/bin/sh\necho >>{log}\nexec git-upload-pack "$@"\n')
+    program.chmod(0o755)
+    git(clone, "config", "remote.origin.uploadpack", str(program))
+
+    def connections(values: str) -> int:
+        sent = document(sweep("run", "count", "-p", f"n={values}", "--json")[1])
+        git(bus, "update-ref", "-d", f"refs/heads/{sent['points'][-1]['branch']}")
+        log.unlink()
+        code, text = sweep("wait", "--timeout", "2s")
+        assert code == 3
+        assert "it was there, and was deleted" in text
+        count = len(sent["points"])
+        assert f"only 1 of {count} points of {sent['group']} ended" in text
+        return len(log.read_text().splitlines())
+
+    few, many = connections("1,2"), connections("1,2,3,4,5,6,7,8,9,10,11,12")
+    assert many <= few + 6
 
 
 def test_old_records_of_sweeps_are_collected(sweep, clone):
