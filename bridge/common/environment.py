@@ -34,6 +34,15 @@ _FILES = (
 _OUTSIDE = (*PROXIES, *_NOT_BY_PROXY, *_FILES)
 # Variables that decide where a runner's own folders are.
 _PLACES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+# Variables by which MLX finds the other ranks.
+_OF_A_LAUNCH = (
+    "MLX_RANK",
+    "MLX_HOSTFILE",
+    "MLX_WORLD_SIZE",
+    "MLX_IBV_DEVICES",
+    "MLX_JACCL_COORDINATOR",
+    "MLX_JACCL_RING",
+)
 # Variables of a shell that no service gets: it outlives the agent, and a file of a service is no place for a token.
 _OF_THE_SHELL = ("SSH_AUTH_SOCK", "KAKEYA_BUS_TOKEN")
 
@@ -64,6 +73,13 @@ def for_member() -> dict[str, str]:
     """Return the environment for one of several runners of a service. Only the service talks to its manager."""
     own = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
     return {name: value for name, value in os.environ.items() if name not in own}
+
+
+def for_ranks(count: int) -> dict[str, str]:
+    """Return the environment for ``mlx.launch``: without another launch's, and for ``count`` ranks on this machine."""
+    threads = max(1, (os.cpu_count() or 1) // count)
+    inherited = {name: value for name, value in for_terminal().items() if name not in _OF_A_LAUNCH}
+    return {"OPENBLAS_NUM_THREADS": str(threads), **inherited}
 
 
 def without_plugins() -> None:

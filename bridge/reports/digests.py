@@ -67,6 +67,11 @@ def report_digest(report: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(report)).hexdigest()
 
 
+def tokens_digest(tokens: Iterable[int]) -> str:
+    """Return the digest of token ids, as 64 hexadecimal digits."""
+    return hashlib.sha256(canonical([int(token) for token in tokens])).hexdigest()
+
+
 def row_digests(rows: Iterable[Mapping[str, Any]], start: str = "") -> Iterator[str]:
     """Yield, after each row, the digest of ``start`` (the header's digest) and of all rows so far."""
     digest = start

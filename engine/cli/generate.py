@@ -11,8 +11,8 @@ import click
 
 from bridge.common.cli.commands import EXISTING_FILE, Number, flag, option
 from bridge.common.cli.output import is_read_by_people
+from engine.cli import on_cluster, prompts
 from engine.cli import options as shared
-from engine.cli import prompts
 from engine.cli.types import CACHE_SPEC
 
 ROLLBACKS = ("auto", "late", "trim", "carry")
@@ -53,6 +53,7 @@ LIVE_EVERY = 0.2  # seconds
 )
 @option("--lookup/--no-lookup", bool, True, help="Also draft by prompt lookup.")
 @option("--adaptive/--no-adaptive", bool, True, help="Draft only if it is faster.")
+@on_cluster.options
 @flag("--json as_json", "Print a JSON object per step, then totals.")
 def command(
     *,
@@ -77,6 +78,9 @@ def command(
     if system is not None and raw:
         raise click.UsageError("--system and --raw exclude each other")
     text = _prompt(prompt, prompt_file)
+    if on_cluster.is_chosen(options):
+        on_cluster.generate(text, system=system, raw=raw, as_json=as_json, **options)
+        return
     from engine.cache import make_caches
     from engine.dflash import Stats, stream_generate
     from engine.dflash.step import AcceptanceWatch

@@ -47,7 +47,7 @@ def load_target(folder: Path, dtype: mx.Dtype | None) -> tuple[nn.Module, dict[s
     model, config = _built(folder, config)
     note_context(model, config)
     if dtype is not None:
-        _cast(model, dtype)
+        cast(model, dtype)
     mx.eval(model.parameters())
     return model, config
 
@@ -85,16 +85,16 @@ def _known(kind: str) -> bool:
     return name.isidentifier() and util.find_spec(f"mlx_lm.models.{name}") is not None
 
 
-def _cast(model: nn.Module, dtype: mx.Dtype) -> None:
+def cast(model: nn.Module, dtype: mx.Dtype) -> None:
     """Cast floating-point tensors, except those that the architecture keeps in full precision."""
     keep = getattr(model, "cast_predicate", lambda _: True)
 
-    def cast(path: str, leaf: mx.array) -> mx.array:
+    def leaf_of(path: str, leaf: mx.array) -> mx.array:
         if not mx.issubdtype(leaf.dtype, mx.floating) or (dtype != mx.float32 and not keep(path)):
             return leaf
         return leaf.astype(dtype)
 
-    model.update(tree.tree_map_with_path(cast, model.parameters()))
+    model.update(tree.tree_map_with_path(leaf_of, model.parameters()))
 
 
 def load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:

@@ -211,10 +211,10 @@ def cases(sample):
     return [pytest.param(name, marks=marks[name in sample]) for name in names()]
 
 
-def build(name):
+def build(name, **changes):
     """Return the architecture with four layers or six, and random weights."""
     module = import_module(f"mlx_lm.models.{name}")
-    wanted = {"model_type": name, **COMMON, **OWN.get(name, {})}
+    wanted = {"model_type": name, **COMMON, **OWN.get(name, {}), **changes}
     known = inspect.signature(module.ModelArgs).parameters
     if "text_config" in known:
         wanted = {"model_type": name, "vocab_size": VOCAB, "text_config": wanted}
