@@ -21,9 +21,9 @@ def reader_of(parse: calls.Parser, tools: Sequence[dict[str, Any]]) -> CallText:
     if parse is calls.parse_json:
         pieces: Callable[[Sink], Chars[Any]] | None = json_calls
     else:
-        module = parse.__module__.rpartition(".")[2]
-        gemma = gemma_calls(QUOTES[module], parse) if module in QUOTES else None
-        pieces = gemma or JSON_FORMS.get(module) or pieces_of(parse)
+        form = calls.form_name(parse)
+        gemma = gemma_calls(QUOTES[form], parse) if form in QUOTES else None
+        pieces = gemma or JSON_FORMS.get(form) or pieces_of(parse)
     return CallText(read, pieces, calls.Functions(tools))
 
 

@@ -43,6 +43,8 @@ class Form:
     name_in: str = ""  # the attribute that has the function's name, if it is not alone
     key_in: str = ""  # the same for an argument's name
     lines: bool = False  # whether only the line end at either side of an argument's text is not part of it
+    exact: bool = False  # whether all of an argument's text is part of it
+    whole: tuple[str, str] | None = None  # the marks around all arguments as one JSON object
 
 
 GLM = Form("", "", "<arg_key>", "</arg_key>", "</arg_value>", value="<arg_value>")
@@ -82,6 +84,8 @@ FORMS = {
         closes="<|close|>call<|sep|>",
         name_in="tool",
         key_in="key",
+        exact=True,
+        whole=("<|open|>json", "<|close|>json<|sep|>"),
     ),
 }
 
@@ -96,7 +100,7 @@ def xml_calls(form: Form, parse: calls.Parser) -> Callable[[Sink], Chars[None]]:
                 yield from one_of((form.opens,), character)
                 character = ""
             head = yield from until((form.named or form.key,), character)
-            name = _name(head, form.name_in)
+            name = name_of(head, form.name_in)
             sink.require(name)
             read = partial(calls.read, parse=parse, tools=[sink.functions.tools[name]])
             call = _Call(form, sink, name, f"{form.opens}{head}{form.named}", read)
@@ -132,7 +136,7 @@ class _Call:
     def _argument(self) -> Chars[None]:
         form = self._form
         head = yield from until((form.keyed,))
-        key = _name(head, form.key_in)
+        key = name_of(head, form.key_in)
         if form.value:
             yield from one_of((form.value,), (yield from after_blank((yield))))
         before = f"{form.key}{head}{form.keyed}{form.value}"
@@ -175,7 +179,7 @@ class _Call:
             self._sink.write(json.dumps(text, ensure_ascii=False)[1:-1])
 
 
-def _name(head: str, attribute: str) -> str:
+def name_of(head: str, attribute: str) -> str:
     """Return a name that stands between marks, or in an attribute of a mark."""
     if attribute:
         match = re.search(QUOTED.pattern.format(attribute), head)
@@ -185,5 +189,5 @@ def _name(head: str, attribute: str) -> str:
 
 def pieces_of(parse: calls.Parser) -> Callable[[Sink], Chars[Any]] | None:
     """Return the reader of pieces for one of mlx-lm's parsers; None if its form is unknown."""
-    form = FORMS.get(parse.__module__.rpartition(".")[2])
+    form = FORMS.get(calls.form_name(parse))
     return xml_calls(form, parse) if form is not None else None

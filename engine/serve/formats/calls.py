@@ -81,7 +81,12 @@ def form_of(tokenizer: Tokenizer) -> tuple[str, str, Parser]:
     start, end, parser = tokenizer.tool_call_start, tokenizer.tool_call_end, tokenizer.tool_parser
     if start is None or parser is None:
         return *MARKS, parse_json
-    return start, end or "", parse_json if parser.__module__.endswith(".json_tools") else parser
+    return start, end or "", parse_json if form_name(parser) == "json_tools" else parser
+
+
+def form_name(parse: Parser) -> str:
+    """Return the name of a parser's form, which is the name of mlx-lm's module that reads it."""
+    return str(getattr(parse, "form", "")) or parse.__module__.rpartition(".")[2]
 
 
 def read(text: str, parse: Parser, tools: Sequence[dict[str, Any]]) -> list[dict[str, str]]:

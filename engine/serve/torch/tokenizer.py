@@ -8,6 +8,7 @@ from transformers import AutoTokenizer
 
 from engine.checkpoints import files, settings
 from engine.errors import BadInput
+from engine.serve.formats.call_parsers import XTML, parser_for
 
 # Tokens that enclose a thought: the first pair that the vocabulary has.
 THOUGHTS = (
@@ -20,19 +21,17 @@ CHANNELS = ("<|channel>thought", "<channel|>"), ("<|channel>", "<channel|>")
 
 
 class TorchTokenizer:
-    """A tokenizer of transformers. Other attributes are its own.
-
-    Calls of tools are read as JSON, or in the marks of DeepSeek and Llama; other forms need a parser of mlx-lm.
-    """
+    """A tokenizer of transformers. Other attributes are its own."""
 
     def __init__(self, inner: Any, ends: Collection[int]) -> None:
         self._tokenizer = inner
         self.eos_token_id: int = inner.eos_token_id
-        self.tool_call_start: str | None = None
-        self.tool_call_end: str | None = None
-        self.tool_parser: Callable[[str, Any], Any] | None = None
         self.has_chat_template: bool = inner.chat_template is not None
         self._vocabulary: dict[str, int] = inner.get_vocab()
+        parser = parser_for(inner.chat_template, self._vocabulary, inner.init_kwargs.get("tool_parser_type"))
+        self.tool_parser: Callable[[str, Any], Any] | None = parser
+        self.tool_call_start: str | None = parser.start if parser is not None else None
+        self.tool_call_end: str | None = parser.end if parser is not None else None
         self.eos_token_ids: Collection[int] = {*ends, *({inner.eos_token_id} - {None})}
         self.think_start: str | None = None
         self.think_end: str | None = None
@@ -40,6 +39,8 @@ class TorchTokenizer:
         pairs = [pair for pair in THOUGHTS if {*pair} <= self._vocabulary.keys()]
         if not pairs and {*CHANNELS[1]} <= self._vocabulary.keys():
             pairs = [CHANNELS[0]]
+        if not pairs and {*XTML} <= self._vocabulary.keys():
+            pairs = [("<|open|>think<|sep|>", "<|close|>think<|sep|>")]
         if pairs:
             self.think_start, self.think_end = pairs[0]
             self.think_end_tokens = tuple(self.encode(pairs[0][1], add_special_tokens=False))

@@ -6,12 +6,17 @@ import random
 from copy import deepcopy
 from functools import partial
 from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from mlx_lm import tokenizer_utils
 
 from engine.lm import mlx_lm  # noqa: F401 - its parsers come after it
 from engine.serve.dialects.deltas import merge
+from engine.serve.formats import call_forms, call_gemma, call_xml
 from engine.serve.formats.call_forms import reader_of
+from engine.serve.formats.call_parsers import PARSERS, XTML, parser_for
 from engine.serve.formats.calls import as_object, parse_json, read
 from engine.serve.formats.harmony import Harmony
 from engine.serve.formats.output_parser import OutputParser
@@ -135,8 +140,22 @@ FORMS = {
 PIECES = set(FORMS) - {"arguments in a string", "arguments before the name"}
 
 
-def parser_of(module):
+@pytest.fixture(params=["mlx-lm", "without mlx-lm"])
+def parsers(request, monkeypatch):
+    """Both sources of the parsers of whole calls."""
+    if request.param != "mlx-lm":
+        monkeypatch.setitem(globals(), "parser_of", own_parser_of)
+
+
+def own_parser_of(module):
+    return parse_json if module == "json" else PARSERS[module]
+
+
+def mlx_lm_parser_of(module):
     return parse_json if module == "json" else import_module(f"mlx_lm.tool_parsers.{module}").parse_tool_call
+
+
+parser_of = mlx_lm_parser_of
 
 
 def told(text, size, module, **options):
@@ -160,6 +179,7 @@ def functions(message):
     return [(each["name"], json.loads(each["arguments"])) for each in calls]
 
 
+@pytest.mark.usefixtures("parsers")
 @pytest.mark.rows(6)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_call_in_pieces_is_the_whole_one(form):
@@ -180,6 +200,7 @@ def test_a_call_in_pieces_is_the_whole_one(form):
             assert longest < 200
 
 
+@pytest.mark.usefixtures("parsers")
 @pytest.mark.parametrize("size", [0, 1])
 @pytest.mark.parametrize("form", FORMS)
 def test_several_calls_in_one_section(form, size):
@@ -274,6 +295,7 @@ def test_text_behind_a_long_call_is_text(size):
     assert not parts.broken
 
 
+@pytest.mark.usefixtures("parsers")
 @pytest.mark.parametrize("size", [0, 1])
 def test_a_call_of_function_gemma_in_pieces(size):
     """Its parser ends a call at the first brace, also within text."""
@@ -282,3 +304,83 @@ def test_a_call_of_function_gemma_in_pieces(size):
     assert functions(message) == [("write", {"text": BIG, "path": "a.txt", "count": 3})]
     assert len(deltas) > 20
     assert not parts.broken
+
+
+K3_JSON = '<|open|>json type="object"<|sep|>{"text": "a", "count": 3}<|close|>json<|sep|>'
+WHOLE = {
+    "no argument, glm": ("glm47", "now"),
+    "JSON, glm": ("glm47", '{"name": "write", "arguments": {"text": "a"}}'),
+    "a name and JSON, glm": ("glm47", 'write\n{"text": "a", "count": 2}'),
+    "unknown arguments, glm": ("glm47", "write<arg_key>more</arg_key><arg_value>[1, true]</arg_value>"),
+    "no argument, qwen": ("qwen3_coder", "<function=now>\n</function>"),
+    "CDATA": ("minicpm5", '"write"><param name="text"><![CDATA[a < b && c]]></param>'),
+    "single quotes": ("minimax_m2", "<invoke name='write'><parameter name='text'>a</parameter></invoke>"),
+    "JSON, K3": (
+        "kimi_k3",
+        f'<|open|>call tool="write" index="1"<|sep|>{K3_JSON}<|close|>call<|sep|>',
+    ),
+    "Python": ("pythonic", "[write(text='a', tags=[1, true, null], where={'x': False}), now()]"),
+    "Python, one call": ("pythonic", '[write(text="a, b=(c)")]'),
+    "Kimi without marks": ("kimi_k2", 'functions.write:3<|tool_call_argument_begin|>{"text": "a"}'),
+    "Mistral, several": ("mistral", 'write[ARGS]{"text": "a"}now[ARGS]{}'),
+    "Gemma, nested": (
+        "gemma4",
+        'call:write{text:<|"|>call:now{}, "x"<|"|>,where:{a:[{b:<|"|>c<|"|>}]},count:-3}',
+    ),
+    "Gemma, several": ("gemma4", 'call:write{text:<|"|>a<|"|>}call:now{}'),
+    "function Gemma": ("function_gemma", "call:write{text:<escape>a, b<escape>,count:3}"),
+    "Muse": (
+        "muse_spark",
+        '<atem:invoke name="write"><atem:parameter name="tags">["a"]</atem:parameter></atem:invoke>',
+    ),
+    "Laguna": ("laguna", "write<arg_key>count</arg_key>\n<arg_value>3</arg_value>"),
+    "LongCat, JSON": ("longcat", '{"name": "write", "arguments": {"text": "a"}}'),
+}
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_whole_calls_are_those_that_mlx_lm_reads(case):
+    module, text = WHOLE[case]
+    assert read(text, own_parser_of(module), TOOLS) == read(text, mlx_lm_parser_of(module), TOOLS)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "a b c", "{", "[", "call:", "<function=", "write[ARGS]", "[f(1)]", "é" * 999]
+)
+def test_text_without_a_call_is_refused_by_every_parser(text):
+    for parser in PARSERS.values():
+        with pytest.raises((ValueError, LookupError, SyntaxError, AttributeError)):
+            read(text, parser, TOOLS)
+
+
+def test_every_form_that_the_server_reads_has_a_parser():
+    """Those whose calls arrive in pieces, and Python's, which are read as a whole."""
+    assert PARSERS.keys() == {
+        *call_xml.FORMS,
+        *call_gemma.QUOTES,
+        *call_forms.JSON_FORMS,
+        "json_tools",
+        "pythonic",
+    }
+    for name, parser in PARSERS.items():
+        theirs = import_module(f"mlx_lm.tool_parsers.{name}")
+        assert (parser.start, parser.end) == (theirs.tool_call_start, theirs.tool_call_end)
+
+
+TEMPLATES = sorted((Path(__file__).parent / "templates").iterdir(), key=str)
+SPOKEN = [
+    "<minimax:tool_call>", "<|tool_call>x<tool_call|>", "<start_function_call>", "<longcat_tool_call>", "<arg_key>",
+    "<|tool_list_start|>", "<tool_call>\n<function=", r"<tool_call>\n<function=", "<|tool_calls_section_begin|>",
+    '<function name="a"><param name="b">', "[TOOL_CALLS]", "<atem:function_calls>", "{{ tool_call.name }}<tool_call>",
+    "<tool_call>", "no tools", None,
+]  # fmt: skip
+WORDS = [{}, {"<|tool_call_start|>": 1, "<|tool_call_end|>": 2}, dict.fromkeys(XTML, 1)]
+
+
+@pytest.mark.parametrize("vocabulary", WORDS, ids=["no marks", "Python", "XTML"])
+def test_a_template_teaches_the_form_that_mlx_lm_finds_in_it(vocabulary):
+    for template in [*SPOKEN, *(path.read_text() for path in TEMPLATES)]:
+        tokenizer = SimpleNamespace(chat_template=template, get_vocab=lambda: vocabulary)
+        ours = parser_for(template, vocabulary)
+        assert (ours and ours.form) == tokenizer_utils._infer_tool_parser(tokenizer), template
+    assert parser_for("[TOOL_CALLS]", {}, "laguna").form == "laguna"

@@ -9,6 +9,7 @@ import pytest
 
 from engine.lm import mlx_lm  # noqa: F401 - its parsers come after it
 from engine.serve.formats.call_forms import reader_of
+from engine.serve.formats.call_parsers import PARSERS
 from engine.serve.formats.calls import parse_json, read
 from engine.serve.formats.output_parser import OutputParser
 
@@ -140,14 +141,20 @@ def parser_of(form):
     return import_module(f"mlx_lm.tool_parsers.{form.__name__}").parse_tool_call
 
 
+def parsers_of(form):
+    """Return mlx-lm's parser and the one for a machine without it."""
+    return parser_of(form), PARSERS[form.__name__]
+
+
 @pytest.mark.parametrize(("name", "value", "expected"), TYPED)
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_arguments_written_as_text_get_their_schemas_types(form, name, value, expected):
     if form is not qwen3_coder and value != value.strip():
         expected = value.strip()  # these forms do not say what is around a value
-    (call,) = read(form(name, value), parser_of(form), TOOLS)
-    assert call["name"] == "f"
-    assert json.loads(call["arguments"]) == {name: expected}
+    for parser in parsers_of(form):
+        (call,) = read(form(name, value), parser, TOOLS)
+        assert call["name"] == "f"
+        assert json.loads(call["arguments"]) == {name: expected}
 
 
 @pytest.mark.parametrize(
@@ -281,8 +288,33 @@ def test_a_text_that_takes_long_to_parse_is_no_call(name, text):
     assert time.thread_time() - began < 1
 
 
+ARGUMENT = '<|open|>argument key="a" type="string"<|sep|>x<|close|>argument<|sep|>'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("kimi_k3", '<|open|>call tool="f"<|sep|>' + ARGUMENT * 20_000),
+        ("kimi_k3", '<|open|>call tool="f"<|sep|>' * 40_000),
+        ("muse_spark", '<atem:invoke name="f">' * 40_000),
+        ("gemma4", "call:f{a:" * 40_000),
+        ("mistral", "f[ARGS]" * 40_000),
+        ("mistral", "f" * 200_000),
+        ("kimi_k2", "f:0" * 40_000 + "x"),
+        ("pythonic", "[" * 90_000),
+        ("function_gemma", "call:" + "f" * 200_000),
+    ],
+)
+def test_the_parsers_without_mlx_lm_read_a_text_once(name, text):
+    began = time.thread_time()
+    with pytest.raises((ValueError, RecursionError, MemoryError, SyntaxError)):
+        read(text, PARSERS[name], TOOLS)
+    assert time.thread_time() - began < 1
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_long_argument_stays_one(form):
     text = "<p>x</p>\n" * 40_000 + "end"
-    (call,) = read(form("text", text), parser_of(form), TOOLS)
-    assert json.loads(call["arguments"])["text"].strip() == text
+    for parser in parsers_of(form):
+        (call,) = read(form("text", text), parser, TOOLS)
+        assert json.loads(call["arguments"])["text"].strip() == text

@@ -22,6 +22,7 @@ from engine.models import registry  # noqa: E402
 from engine.models.target import load_tokenizer as mlx_tokenizer  # noqa: E402
 from engine.mx import mx  # noqa: E402
 from engine.serve.backend import Failed, Job, Options  # noqa: E402
+from engine.serve.formats.calls import form_name, form_of  # noqa: E402
 from engine.serve.metrics import Metrics  # noqa: E402
 from engine.serve.settings import Settings  # noqa: E402
 from engine.serve.torch.chooser import Chooser, probabilities  # noqa: E402
@@ -31,6 +32,7 @@ from engine.serve.torch.tokenizer import load_tokenizer  # noqa: E402
 from tests.engine.serve.world import serving  # noqa: E402
 
 torch.set_num_threads(1)
+TEMPLATES = Path(__file__).parent / "templates"
 SAMPLINGS = [
     {"temperature": 0.7}, {"temperature": 1.0, "top_k": 5}, {"temperature": 1.0, "top_p": 0.6},
     {"temperature": 2.0, "min_p": 0.1}, {"temperature": 1e-12},
@@ -142,6 +144,22 @@ def test_the_tokenizer_is_that_of_the_other_backend(name):
         )
     for attribute in ("eos_token_ids", "think_start", "think_end", "has_chat_template"):
         assert getattr(ours, attribute) == getattr(theirs, attribute), attribute
+
+
+@pytest.mark.rows(1)
+@pytest.mark.parametrize("template", sorted(path.stem for path in TEMPLATES.iterdir()))
+def test_calls_and_thoughts_are_marked_as_over_the_other_backend(template, tmp_path):
+    """The form of calls comes from the chat template, thoughts from the vocabulary."""
+    for path in (registry.data() / "tiny-chat" / "target").glob("tokenizer*"):
+        shutil.copy(path, tmp_path)
+    shutil.copy(TEMPLATES / f"{template}.jinja", tmp_path / "chat_template.jinja")
+    ours, theirs = (load(tmp_path, {}) for load in (load_tokenizer, mlx_tokenizer))
+    for attribute in ("think_start", "think_end", "tool_call_start", "tool_call_end"):
+        assert getattr(ours, attribute) == getattr(theirs, attribute), attribute
+    (mine, *marks), (other, *those) = (
+        (form_name(form[2]), *form[:2]) for form in map(form_of, (ours, theirs))
+    )
+    assert (mine, marks) == (other, those)
 
 
 CODE = (
