@@ -24,7 +24,7 @@ SAME = ("identical_outputs", "agreement")
 
 # A control is there to lose, and a cache that rounds is not said to keep the tokens.
 CONTROLS = ("poison", "evicted")
-EXACT = ("kakeya.spec-bench", "kakeya.acceptance", "kakeya.parity", "kakeya.pass-at-1")
+EXACT = ("kakeya.spec-bench", "kakeya.acceptance", "kakeya.parity", "kakeya.pass-at-1", "kakeya.torch-parity")
 
 BITS = 0.05  # codes that store this much more are not at equal bits
 

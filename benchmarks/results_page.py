@@ -44,6 +44,9 @@ SHOWS = {
     "kakeya.recall": "Secret codes found in padding with each cache. `identity` must find what `raw` finds, `poison` "
     "must find nothing.",
     "kakeya.pass-at-1": "HumanEval's problems that each cache solves, plainly and with drafts in every round.",
+    "kakeya.torch-parity": "The backends over MLX and torch, each in a process of its own with its own BLAS. Tokens "
+    "over raw caches and codes of equal vectors must be equal; answers over packed caches may part, since each BLAS "
+    "rounds keys and values in its own way before they are coded.",
     "kakeya.restored-prefill": "Secret codes found after the cache evicted them. `identity` restores the exact keys "
     "and values, `poison` restores noise, `shuffled` what the restorer makes of the tokens in another order, `evicted` "
     "nothing. If only sliding layers evict, the other layers find the codes alone; then the report claims, instead of "

@@ -1,6 +1,7 @@
 """Facts about this machine, for reports."""
 
 import platform
+import resource
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -51,6 +52,17 @@ def memory_bytes() -> int:
 def process_bytes() -> int:
     """Return the memory that this process occupies, in bytes."""
     return int(psutil.Process().memory_info().rss)
+
+
+def process_peak_bytes() -> int:
+    """Return the most memory that this process has occupied, in bytes.
+
+    On Linux, ``getrusage`` also counts the process that started this one.
+    """
+    if sys.platform != "linux":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def cores() -> int:

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
-from threading import Event
+from threading import Event, Timer
 
 # Signals by which the system, a user or a closed terminal asks a program to end.
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -68,3 +68,40 @@ def run(*argv: str, timeout: float, env: Mapping[str, str] | None = None) -> tup
     except subprocess.TimeoutExpired:
         return False, f"{argv[0]} took longer than {timeout:.0f} s"
     return done.returncode == 0, done.stdout
+
+
+class Companion:
+    """A program that answers a line of text for each line that it is sent. Its standard error is this process's.
+
+    Args:
+        argv: the command.
+        env: replaces the environment.
+    """
+
+    def __init__(self, *argv: str, env: Mapping[str, str] | None = None) -> None:
+        pipe = subprocess.PIPE
+        self._program = subprocess.Popen(argv, text=True, env=env, stdin=pipe, stdout=pipe)
+
+    def ask(self, line: str, timeout: float) -> str | None:
+        """Return the answer to a line; None if the program ended, or took longer than ``timeout`` s and was killed."""
+        source, sink = self._program.stdin, self._program.stdout
+        if source is None or sink is None:
+            return None
+        limit = Timer(timeout, self._program.kill)
+        limit.start()
+        try:
+            source.write(f"{line}\n")
+            source.flush()
+            return sink.readline().strip() or None
+        except OSError:
+            return None
+        finally:
+            limit.cancel()
+
+    def close(self) -> None:
+        """End the program."""
+        self._program.kill()
+        try:
+            self._program.communicate(timeout=5)
+        except (OSError, ValueError, subprocess.SubprocessError):
+            return

@@ -300,6 +300,15 @@ CODES = {
             "FEATURE_NEVER_RAN", "REJECTED", "no counter shows that a feature of the combination ran",
             "find out why the server did without it",
         ),
+        # Two backends
+        Code(
+            "BACKEND_MISSING", "INCOMPLETE", "a cache ran over one backend only, so nothing is compared",
+            "run each cache over both backends, the raw one too",
+        ),
+        Code(
+            "CODES_DIFFER", "REJECTED", "equal vectors get other codes in the other backend",
+            "fix the codec: both backends promise the same bytes for the same float32 vectors",
+        ),
         # Two trees
         Code(
             "SAME_TREE", "REJECTED", "a tree compared with itself shows only the noise",

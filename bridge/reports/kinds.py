@@ -11,6 +11,7 @@ KV_QUANT = "kakeya.kv-quant"
 PARITY = "kakeya.parity"
 SERVE = "kakeya.serve-conformance"
 SOLUTIONS = "kakeya.pass-at-1"
+TORCH_PARITY = "kakeya.torch-parity"
 
 # Command of kakeya-engine by the kind of report that it writes.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -25,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     PARITY: ("eval", "parity"),
     SERVE: ("eval", "serve-conformance"),
     SOLUTIONS: ("eval", "pass-at-1"),
+    TORCH_PARITY: ("bench", "torch-parity"),
 }
 
 # Two trees of the requester's code, timed in turn by the runner itself (`kakeya run --against`).

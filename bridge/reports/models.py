@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StringConstraints, TypeAdapter
 
+from bridge.reports.backends import BackendRow, Backends
 from bridge.reports.own.model import Unit
 from bridge.reports.parts import (
     LEAST_ROUNDS,
@@ -198,6 +199,15 @@ class PassAt1(OnPrompts):
     rows: Annotated[list[SolutionRow], Rows]
 
 
+class TorchParity(OnPrompts):
+    """The engine's two backends, MLX and torch, on one model."""
+
+    kind: Literal["kakeya.torch-parity"]
+    config: DecodeConfig
+    backends: Backends
+    rows: Annotated[list[BackendRow], Rows]
+
+
 class Tree(ReportModel):
     """One of the compared trees: the ids of its commit and of the tree itself."""
 
@@ -242,6 +252,7 @@ AnyReport = Annotated[
     | Parity
     | ServeConformance
     | PassAt1
+    | TorchParity
     | Compare,
     Field(discriminator="kind"),
 ]

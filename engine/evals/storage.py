@@ -11,7 +11,7 @@ from engine.cache.roundtrip import KakeyaLatticeMLXCache
 from engine.codec import classic_store
 from engine.codec.classic import ClassicCodec
 from engine.evals.controls import ControlCache
-from engine.harness import cache_bytes
+from engine.live_bytes import layer_of, memory_of
 from engine.mx import mx, tree
 
 HOLDERS: tuple[Any, ...] = (
@@ -48,18 +48,16 @@ def stored(caches: Sequence[Cache], pairs: Sequence[Sequence[mx.array]]) -> dict
     Each cache has been given the keys and values of its pair and nothing else. The published codec's cache keeps what
     came back in full, so its codes are packed here.
     """
-    return cache_bytes.section(_layer(cache, pair) for cache, pair in zip(caches, pairs, strict=True))
+    return memory_of(_layer(cache, pair) for cache, pair in zip(caches, pairs, strict=True))
 
 
 def _layer(cache: Any, pair: Sequence[mx.array]) -> dict[str, Any]:
     inmost = [*_behind(cache)][-1]
     if codecs := classic(cache):
         packed = [classic_store.pack(codecs[x.shape[-1]], x) for x in pair]
-        return cache_bytes.layer("packed by engine.codec.classic_store", packed)
+        return layer_of("packed by engine.codec.classic_store", packed)
     sides = [x if isinstance(x, tuple | list) else (x,) for x in (inmost.keys, inmost.values)]
-    return cache_bytes.layer(
-        type(inmost).__name__, [x[..., : cache.offset, :] for side in sides for x in side]
-    )
+    return layer_of(type(inmost).__name__, [x[..., : cache.offset, :] for side in sides for x in side])
 
 
 def classic(cache: Any) -> dict[int, ClassicCodec]:

@@ -3,6 +3,7 @@
 from types import ModuleType
 
 from bridge.gate.checks import (
+    backends,
     baseline,
     codec,
     compare,
@@ -18,7 +19,8 @@ from bridge.gate.checks import (
 from bridge.gate.index import Check
 
 MODULES: tuple[ModuleType, ...] = (
-    form, samples, timing, baseline, outputs, controls, memory, codec, served, solutions, compare,
+    form, samples, timing, baseline, outputs, controls, memory, codec, served, solutions, backends,
+    compare,
 )  # fmt: skip
 CHECKS: tuple[Check, ...] = tuple(
     value for module in MODULES for value in vars(module).values() if isinstance(value, Check)

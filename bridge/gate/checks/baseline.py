@@ -72,7 +72,7 @@ def baseline_is_fast(index: ReportIndex) -> Iterator[str]:
                 yield f"the baseline {arm.name} is only {share:.2f} times as fast as the arm {one_row.name}"
 
 
-@check("SELF_COMPARISON", *kinds.DECODED, kinds.KV_QUANT)
+@check("SELF_COMPARISON", *kinds.DECODED, kinds.KV_QUANT, kinds.TORCH_PARITY)
 def compared_arms_differ(index: ReportIndex) -> Iterator[str]:
     """Compared arms differ in more than their names."""
     for claim in index.claims:
@@ -110,7 +110,7 @@ def plain_arms_do_not_draft(index: ReportIndex) -> Iterator[str]:
             yield f"the arm {arm.name} has the role {arm.role}"
 
 
-@check("NOT_GREEDY", *kinds.DECODED)
+@check("NOT_GREEDY", *kinds.DECODED, kinds.TORCH_PARITY)
 def decoding_is_greedy(index: ReportIndex) -> Iterator[str]:
     """Speed, acceptance and recall are claimed only of greedy decoding."""
     temperature = index.report.config.temperature

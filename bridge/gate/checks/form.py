@@ -9,12 +9,21 @@ from typing import Any
 from bridge.gate.index import ReportIndex, check
 from bridge.reports import kinds
 from bridge.reports.claims import derive_claims
-from bridge.reports.kinds import COMMANDS, DECODED, KV_QUANT, PARITY, SERVE, SOLUTIONS, VERIFY_L
+from bridge.reports.kinds import (
+    COMMANDS,
+    DECODED,
+    KV_QUANT,
+    PARITY,
+    SERVE,
+    SOLUTIONS,
+    TORCH_PARITY,
+    VERIFY_L,
+)
 from bridge.reports.models import WithModels
 from bridge.reports.rows import CellRow, Decode, ParityRow, QuantRow, SolutionRow, VerifyRow
 
 ALL = tuple(COMMANDS)
-ON_PROMPTS = (*DECODED, KV_QUANT, PARITY, SOLUTIONS)
+ON_PROMPTS = (*DECODED, KV_QUANT, PARITY, SOLUTIONS, TORCH_PARITY)
 
 # How far two programs' sums of the same numbers may differ.
 _ROUNDING = 1e-9

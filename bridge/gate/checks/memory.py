@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from bridge.gate.index import ReportIndex, check
-from bridge.reports.kinds import DECODED, KV_QUANT
+from bridge.reports.kinds import DECODED, KV_QUANT, TORCH_PARITY
 from bridge.reports.rows import Buffer, Layer, Memory
 
 _BYTES = {"bool": 1, "bfloat16": 2}
@@ -19,7 +19,7 @@ def rows_list_their_arrays(index: ReportIndex) -> Iterator[str]:
         yield f"a row of {without[0].arm} on {without[0].prompt} lists no arrays"
 
 
-@check("MEMORY_MISMATCH", *DECODED, KV_QUANT)
+@check("MEMORY_MISMATCH", *DECODED, KV_QUANT, TORCH_PARITY)
 def bytes_are_those_of_arrays(index: ReportIndex) -> Iterator[str]:
     """A cache's bytes are the sum of its arrays."""
     known: dict[int, str | None] = {}
@@ -54,7 +54,7 @@ def buffer_bytes(array: Buffer) -> int:
     return math.prod(array.shape) * (_BYTES.get(array.dtype) or int(re.sub(r"\D", "", array.dtype)) // 8)
 
 
-@check("MEMORY_MISMATCH", *DECODED, KV_QUANT)
+@check("MEMORY_MISMATCH", *DECODED, KV_QUANT, TORCH_PARITY)
 def compared_caches_have_equal_layers(index: ReportIndex) -> Iterator[str]:
     """All arms' caches have equally many layers."""
     counts: dict[str, set[int]] = {}

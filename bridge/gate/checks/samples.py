@@ -21,7 +21,7 @@ def _list(index: ReportIndex, name: str) -> list[object]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-@check("NOT_COVERED", *kinds.DECODED, kinds.KV_QUANT, kinds.SOLUTIONS)
+@check("NOT_COVERED", *kinds.DECODED, kinds.KV_QUANT, kinds.SOLUTIONS, kinds.TORCH_PARITY)
 def arms_ran_equally_often(index: ReportIndex) -> Iterator[str]:
     """Every arm ran equally often on every prompt."""
     arms = [arm.name for arm in index.all_arms]
@@ -34,7 +34,7 @@ def arms_ran_equally_often(index: ReportIndex) -> Iterator[str]:
             yield f"no arm ran on {prompt}"
 
 
-@check("NOT_COVERED", *kinds.SPECULATIVE, *kinds.NEEDLES, kinds.KV_QUANT, kinds.SOLUTIONS)
+@check("NOT_COVERED", *kinds.SPECULATIVE, *kinds.NEEDLES, kinds.KV_QUANT, kinds.SOLUTIONS, kinds.TORCH_PARITY)
 def configured_arms_ran(index: ReportIndex) -> Iterator[str]:
     """Every configured cache and drafter ran as an arm, or ``left_out`` says why not."""
     ran = {canonical(arm.cache) for arm in index.all_arms if arm.name in index.counted.by_arm}
@@ -104,7 +104,7 @@ def codes_were_measured_everywhere(index: ReportIndex) -> Iterator[str]:
         yield f"{', '.join(sorted(codes))} were measured; {', '.join(sorted(expected))} are configured"
 
 
-@check("ROWS_SET_ASIDE", *kinds.DECODED)
+@check("ROWS_SET_ASIDE", *kinds.DECODED, kinds.TORCH_PARITY)
 def few_rows_are_set_aside(index: ReportIndex) -> Iterator[str]:
     """An arm sets aside at most its first and a profiled run on a prompt."""
     aside = Counter((row.arm, row.prompt) for row in index.rows if row.warmup)

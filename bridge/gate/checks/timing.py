@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bridge.gate.index import ReportIndex, check, seconds_of
 from bridge.reports.claims.verify import passes_of
 from bridge.reports.counted import decode_rate
-from bridge.reports.kinds import COMMANDS, DECODED, RESTORED, SPECULATIVE, TIMED, VERIFY_L
+from bridge.reports.kinds import COMMANDS, DECODED, RESTORED, SPECULATIVE, TIMED, TORCH_PARITY, VERIFY_L
 from bridge.reports.parts import Claim
 from bridge.reports.statistics import bounds_of_median
 
@@ -48,7 +48,7 @@ def rows_follow_each_other(index: ReportIndex) -> Iterator[str]:
         yield f"the rows took {max(end, rows):.4g} s, and the run {index.report.seconds:.4g} s"
 
 
-@check("TIME_HIDDEN", *DECODED)
+@check("TIME_HIDDEN", *DECODED, TORCH_PARITY)
 def times_of_a_row_add_up(index: ReportIndex) -> Iterator[str]:
     """A row's time is its prefill and decoding."""
     for i, row in enumerate(index.rows):
@@ -58,7 +58,7 @@ def times_of_a_row_add_up(index: ReportIndex) -> Iterator[str]:
             yield f"{rest:.3g} of {row.e2e_s:.3g} s {where} is neither prefill nor decode time"
 
 
-@check("NOT_INTERLEAVED", *SPECULATIVE, RESTORED)
+@check("NOT_INTERLEAVED", *SPECULATIVE, RESTORED, TORCH_PARITY)
 def compared_arms_take_turns(index: ReportIndex) -> Iterator[str]:
     """Arms whose times are compared take turns."""
     for claim in index.claims_of(*RATIOS):
@@ -99,7 +99,7 @@ def prefill_is_steady(index: ReportIndex) -> Iterator[str]:
             yield f"prefill (arm {arm}, prompt {prompt}) took {least:.3g} to {most:.3g} s; {reason}"
 
 
-@check("DECODE_SPREAD", *TIMED, RESTORED)
+@check("DECODE_SPREAD", *TIMED, RESTORED, TORCH_PARITY)
 def decoding_is_steady(index: ReportIndex) -> Iterator[str]:
     """Decoding of one prompt takes about equally long each time."""
     for arm, prompt in _timed(index):
@@ -129,7 +129,7 @@ def passes_are_steady(index: ReportIndex) -> Iterator[str]:
             yield f"{where} took {low:.3g} to {high:.3g} s; {machine(index)}"
 
 
-@check("LOW_POWER", *TIMED, VERIFY_L, RESTORED)
+@check("LOW_POWER", *TIMED, VERIFY_L, RESTORED, TORCH_PARITY)
 def machine_ran_at_full_power(index: ReportIndex) -> Iterator[str]:
     """The machine had mains power, without low-power mode."""
     power = index.report.identity.power

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bridge.reports import kinds
-from bridge.reports.claims import compare, decoding, quant, recall, shares, verify
+from bridge.reports.claims import backends, compare, decoding, quant, recall, shares, verify
 
 Claims = list[dict[str, Any]]
 
@@ -22,6 +22,7 @@ _OF_KIND: dict[str, Callable[[Mapping[str, Any]], Claims]] = {
     kinds.VERIFY_L: verify.verify_claims,
     kinds.PARITY: shares.parity_claims,
     kinds.SOLUTIONS: shares.pass_at_1_claims,
+    kinds.TORCH_PARITY: backends.backend_claims,
     kinds.COMPARE: compare.compare_claims,
 }
 

@@ -7,6 +7,7 @@ from bridge.common.cli.commands import LazyGroup
 COMMANDS = {
     "native": "Time mlx-lm's own generation: the baseline for other reports.",
     "spec": "Compare speculative decoding with mlx-lm's own generation.",
+    "torch-parity": "Compare the backends over MLX and torch: tokens, codes, bytes, KL, speed and memory.",
     "verify-l": "Time a forward pass over L new tokens after a cached context.",
 }
 

@@ -44,6 +44,7 @@ QUICK = {
     "pass-at-1": {"n_samples": 1, "max_new_tokens": 16},
     "scorecard": ADAPTIVE,
     "serve-conformance": {"cache": "raw", "max_new_tokens": 24},
+    "torch-parity": SHORT,
     "verify-l-sweep": {"context_len": 16, "reps": 5},
 }
 MEASURING = [name for name, preset in PRESETS.items() if preset.collect and preset.code == "installed"]
