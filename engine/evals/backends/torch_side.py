@@ -56,7 +56,7 @@ class TorchSide:
     def decode(self, spec: str, ids: Sequence[int], count: int) -> dict[str, Any]:
         """Return the row of an answer."""
         cache = kakeya_cache(self._model.net, spec)
-        row = timed.decode(lambda tokens: int(self._model.forward([*tokens], cache).argmax()), ids, count)
+        row = timed.decode(lambda tokens: int(self._model.forward([*tokens], cache)[-1].argmax()), ids, count)
         layers = (layer_of(type(layer).__name__, arrays_in(vars(layer))) for layer in cache.layers)
         counters = {"packed_layers": packed_layers(cache), "live_bytes": live_bytes(cache.layers)}
         return {**row, "memory": memory_of(layers), "counters": counters}
@@ -86,11 +86,9 @@ class TorchSide:
     def _forced(self, spec: str, ids: Sequence[int], follow: Sequence[int]) -> torch.Tensor:
         """Return the log-probabilities of each next token, float32 ``[follow, vocabulary]``, token by token."""
         cache = kakeya_cache(self._model.net, spec)
-        for part in timed.parts_of(ids):
-            logits = self._model.forward([*part], cache)
-        rows = [logits.cpu()]
-        rows += [self._model.forward([token], cache).cpu() for token in follow[:-1]]
-        return torch.stack(rows).log_softmax(-1)
+        parts = (*timed.parts_of(ids), *([token] for token in follow[:-1]))
+        rows = [self._model.forward([*part], cache)[-1].cpu() for part in parts]
+        return torch.stack(rows[-len(follow) :]).log_softmax(-1)
 
 
 def main() -> None:

@@ -303,6 +303,53 @@ def parity() -> Report:
     )  # fmt: skip
 
 
+def torch_parity() -> Report:
+    """Return a report of MLX and torch over the raw cache and one codec."""
+    clock = Clock()
+    prompts = [prompt(f"code-{i}", "code", text) for i, text in enumerate(TEXTS)]
+    rates = {"mlx/raw": 25.0, "torch/raw": 27.0, "mlx/e8v@4.25": 20.0, "torch/e8v@4.25": 15.0}
+    rows = []
+    for repeat in range(REPEATS + 1):
+        for asked in prompts:
+            for name, rate in rates.items():
+                packed = not name.endswith("raw")
+                cache = memory(300, dtype="uint8", width=35) if packed else memory(300)
+                counters = {"packed_layers": LAYERS * packed, "live_bytes": cache["cache_bytes"]}
+                row = decode(clock, name, asked["id"], repeat, rate, memory=cache, counters=counters)
+                steps = row["decode_tokens"]
+                row |= {"step_s": [row["decode_s"] / steps] * steps, "processor_s": row["decode_s"] * 0.9}
+                row |= {"warmup": repeat == 0, "process_peak_bytes": 1 << 30}
+                if repeat == 1 and packed:
+                    row["codes"] = [digest(f"{asked['id']} {i}")[7:23] for i in range(8)]
+                if repeat == 1 and name != "mlx/raw":
+                    row["prediction"] = {
+                        "n_positions": TOKENS,
+                        "sum_kl": 0.5 * packed,
+                        "same_top": TOKENS - packed,
+                    }
+                rows.append(row)
+    arms = [
+        arm(name, "reference" if name.startswith("mlx") else "candidate", name.split("/")[1],
+            loop=name.split("/")[0], oracle="mlx/raw" if name == "torch/raw" else None)
+        for name in rates
+    ]  # fmt: skip
+    about = {
+        "device": "cpu",
+        "dtype": "float32",
+        "blas": "openblas",
+        "versions": {"mlx": "0.32.4"},
+        "threads": 1,
+    }
+    config = {
+        "seed": 0, "temperature": 0.0, "max_tokens": TOKENS, "repeats": REPEATS, "model": "small",
+        "caches": ["e8v@4.25"], "left_out": {},
+    }  # fmt: skip
+    return complete(
+        kinds.TORCH_PARITY, config=config, models=[model(dtype="float32")], workloads={"code": CODE},
+        prompts=prompts, arms=arms, rows=rows, backends={"mlx": about, "torch": about | {"blas": "mkl"}},
+    )  # fmt: skip
+
+
 def compare(change: float = 1.0, noise: float = 0.02, rounds: int = 10, **config: Any) -> Report:
     """Return a comparison of two trees, of which the candidate takes ``change`` times as long."""
     dice = random.Random(1)
@@ -397,6 +444,7 @@ BUILDERS: dict[str, Callable[[], Report]] = {
     kinds.CODEC_RD: codec_rd, kinds.SPEC_BENCH: spec_bench, kinds.ACCEPTANCE: acceptance, kinds.NATIVE: native,
     kinds.RECALL: recall, kinds.RESTORED: restored_prefill, kinds.VERIFY_L: verify_l, kinds.KV_QUANT: kv_quant,
     kinds.PARITY: parity, kinds.SERVE: serve_conformance, kinds.SOLUTIONS: pass_at_1,
+    kinds.TORCH_PARITY: torch_parity,
     kinds.LEGACY: legacy,
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ Edit = Callable[[Report], object]
 KIND = {
     "spec": reports.spec_bench, "native": reports.native, "recall": reports.recall, "rd": reports.codec_rd,
     "restored": reports.restored_prefill, "verify": reports.verify_l, "quant": reports.kv_quant,
-    "parity": reports.parity, "served": reports.serve_conformance,
+    "parity": reports.parity, "backends": reports.torch_parity, "served": reports.serve_conformance,
     "solved": reports.pass_at_1, "compare": lambda: reports.compare(1.1),
 }  # fmt: skip
 
@@ -170,11 +170,15 @@ def resumed(report: Report) -> None:
         row["started_s"] += 1e6
 
 
+# Kinds whose rows always have counters.
+COUNTING = (kinds.RECALL, kinds.RESTORED, kinds.SERVE, kinds.TORCH_PARITY)
+
+
 def older(report: Report) -> None:
     """Fields that reports did not have yet."""
     for row in report["rows"]:
         row.pop("started_s", None)
-        row.pop("counters" if report["kind"] not in (kinds.RECALL, kinds.RESTORED, kinds.SERVE) else "", None)
+        row.pop("counters" if report["kind"] not in COUNTING else "", None)
     report["identity"].pop("power")
     report["identity"].pop("memory_bytes")
     report["identity"].pop("cores")
@@ -315,6 +319,16 @@ TWINS: dict[str, tuple[str, Edit, set[str]]] = {
         "spec", other_tokens("dflash", best=[[1, 30.05], [2, 30.02]]), set(),
     ),
     "an installation without git": ("spec", put("identity", "code", "commit", to=None), set()),
+    # Two backends
+    "near ties between backends": ("backends", other_tokens("torch/raw", index=4), set()),
+    "packed answers that part": ("backends", other_tokens("torch/e8v@4.25"), set()),
+    "published codes of which a few differ": (
+        "backends",
+        lambda report: (
+            codec_named("e8@q38")(report), rows({"arm": "torch/e8v@4.25", "repeat": 1}, codes=["0" * 16] * 8)(report),
+        ),
+        set(),
+    ),
     # Prompts and answers
     "unicode and Windows line ends": ("spec", texts_of_windows, set()),
     "one prompt": ("spec", one_prompt, {"NOTHING_CLAIMED"}),

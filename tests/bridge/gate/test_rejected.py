@@ -160,6 +160,7 @@ def repeats(number: int) -> Edit:
 
 
 INJECTED = {"arm": "e8"}
+PACKED = {"arm": "torch/e8v@4.25", "repeat": 1}
 CASES: Cases = {
     "OTHER_VERSION": ("measure again", {
         "is 4, not 3": ("spec", put("schema_version", to=4)),
@@ -198,6 +199,12 @@ CASES: Cases = {
         "workload x is used": ("quant", put("prompts", 0, "workload", to="x")),
     }),
     "ROW_CONTRADICTS": ("count", {
+        "row 0: 40 steps take 40 s": ("backends", first(step_s=[1.0] * 40)),
+        "row 0: 39 steps take": ("backends", first(step_s=[0.0] * 39)),
+        "row 0: the counter live_bytes is 1": ("backends", counted({"arm": "mlx/raw"}, live_bytes=1)),
+        "more equal top tokens than positions": (
+            "backends", rows(PACKED, prediction={"n_positions": 1, "sum_kl": 0, "same_top": 2}),
+        ),
         "row 0: decode_tokens is 41; the row has 41 tokens": ("spec", first(decode_tokens=40 + 1)),
         "41 tokens were generated": ("spec", put("config", "max_tokens", to=40)),
         "must all be present, or none": ("spec", rounds(drafted=None)),
@@ -224,6 +231,11 @@ CASES: Cases = {
         "are both the tree eeee": ("compare", put("config", "candidate", "tree", to="e" * 40)),
     }),
     "NOT_COVERED": ("measure", {
+        "torch/e8v@4.25 has no codes or no prediction on code-0": ("backends", rows(PACKED, codes=None)),
+        "torch/e8v@4.25 has no codes or no prediction": ("backends", rows(PACKED, prediction=None)),
+        "torch/raw ran 2 times on code-0": (
+            "backends", lambda report: report["rows"].remove(report["rows"][17]),
+        ),
         "10 of 11 rounds were measured": ("compare", put("config", "rounds", to=11)),
         "one-pass ran 2 times on code-3, and others 3 times": ("native", without_row(-2)),
         "no arm ran on code-0": ("spec", without("rows", "prompt", "code-0")),
@@ -284,6 +296,9 @@ CASES: Cases = {
         "raw ran with mx.matmul replaced": ("quant", arm("raw", patches=["mx.matmul"])),
     }),
     "BASELINE_UNSTEADY": ("float32", {
+        "torch/raw gives different tokens": (
+            "backends", rows({"arm": "torch/raw", "repeat": 2}, tokens=[5] * reports.TOKENS),
+        ),
         "mlx-lm gives different tokens for code-0": UNEVEN["plain decoding that is not deterministic"][:2],
     }),
     "ONE_ROW_LOOP_MISSING": ("add the arm verify1", {
@@ -297,6 +312,8 @@ CASES: Cases = {
     "NOT_PLAIN": ("bench spec", {"one-pass has the role candidate": ("native", arm("one-pass", role="candidate"))}),
     "NOT_GREEDY": ("temperature 0", {"temperature 0.7": ("spec", put("config", "temperature", to=0.7))}),
     "ORACLE_MISSING": ("name an oracle", {
+        "the oracle of torch/raw is None": ("backends", arm("torch/raw", oracle=None)),
+        "the oracle of torch/raw is mlx/e8v@4.25": ("backends", arm("torch/raw", oracle="mlx/e8v@4.25")),
         "dflash names no oracle": ("spec", arm("dflash", oracle=None)),
         "mlx-lm, the oracle of dflash, did not run on code-0": ("spec", without_run("mlx-lm", "code-0")),
     }),
@@ -306,6 +323,8 @@ CASES: Cases = {
         "its oracle mlx-lm uses raw": ("spec", arm("dflash", cache="e8v@4")),
     }),
     "OUTPUT_DIVERGES": ("fix the loop", {
+        "torch/raw on code-0 differs from its oracle mlx/raw at token 4": ("backends", other_tokens("torch/raw")),
+        "the logits lie 0.7 apart": ("backends", other_tokens("torch/raw", margin=0.7)),
         "at token 4: no divergence is recorded": ("spec", other_tokens("dflash")),
         "the recorded divergence is at token 5": ("spec", other_tokens("dflash", index=5)),
         "not one of its two best": (
@@ -318,6 +337,18 @@ CASES: Cases = {
         "at token 39: one of the outputs ends there": ("spec", shorter_tokens),
         "drafted raw on problem-1 differs from its oracle": (
             "solved", rows({"arm": "drafted raw", "prompt": "problem-1"}, tokens=[7] * 41),
+        ),
+    }),
+    "BACKEND_MISSING": ("over both backends", {
+        "0 arms with rows have the cache e8v@4.25 and the role candidate": ("backends", without_arm("torch/e8v@4.25")),
+        "0 arms with rows have the cache raw and the role reference": ("backends", without_arm("mlx/raw")),
+        "1 arms with rows have the cache raw and the role candidate": (
+            "backends", without("rows", "arm", "torch/raw"),
+        ),
+    }),
+    "CODES_DIFFER": ("the same bytes", {
+        "8 of 32 rows of torch/e8v@4.25 differ from those of mlx/e8v@4.25": (
+            "backends", rows(PACKED | {"prompt": "code-0"}, codes=["0" * 16] * 8),
         ),
     }),
     "RECALL_VACUOUS": ("only the prompt holds", {
@@ -349,6 +380,13 @@ CASES: Cases = {
         "no counter injected_positions": ("recall", uncounted(INJECTED, "injected_positions")),
     }),
     "INJECTION_NEVER_RAN": ("did not run", {
+        "torch/e8v@4.25 on code-0 has the counter packed_layers 0": (
+            "backends", counted({"arm": "torch/e8v@4.25"}, packed_layers=0),
+        ),
+        "torch/raw on code-0 has the counter packed_layers 2": (
+            "backends", counted({"arm": "torch/raw"}, packed_layers=2),
+        ),
+        "counter packed_layers None": ("backends", uncounted({"arm": "mlx/raw"}, "packed_layers")),
         "e8 on needle-0 injected no position": ("recall", counted(INJECTED, injected_positions=0)),
         "injected no position": ("restored", counted(INJECTED, injected_positions=0)),
         "none in the logits": ("quant", rows({"arm": "e8"}, sum_kl=0.0)),
