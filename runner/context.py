@@ -15,7 +15,7 @@ from bridge.bus import times, wire
 from bridge.errors import InfrastructureError, KakeyaError
 from bridge.presets import Presets, load_presets
 from bridge.system.deadline import stopped_by
-from bridge.system.signals import StopRequest
+from bridge.system.signals import StopRequest, Withdrawal
 from bridge.verify.public_keys import PublicKey
 from bridge.verify.signed_history import Reader
 from runner.bus.backoff import Spread
@@ -44,7 +44,7 @@ from runner.state.identity import instance_of
 from runner.state.ledger import Ledger
 from runner.state.orders import OperatorMode, Orders
 from runner.state.recover import open_ledger
-from runner.state.turn import Turn
+from runner.state.turn import FOLDER, Turn
 
 if TYPE_CHECKING:
     from securesystemslib.signer import Signer
@@ -98,6 +98,8 @@ class Process:
     health: Health
     # The heartbeat does something only while the runner serves.
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
+    # Set if the job that came without a bus is withdrawn; over a bus, its branch says so.
+    withdrawal: Withdrawal = field(default_factory=Withdrawal)
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,11 @@ class RunnerContext:
     keys: Keys
     operator: Operator
     process: Process
-    # It is always this runner's, unless several runners share a service.
     turn: Turn = field(default_factory=Turn)
     spread: Spread = field(default_factory=Spread)
+    is_one_of_several: bool = False
+    # Whether requests come over a bus: then other runners and the requester's files are there too.
+    has_bus: bool = True
     # Branches whose answers are to be noted on the bus.
     to_note: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_TO_NOTE))
 
@@ -139,9 +143,12 @@ class RunnerContext:
 
 @contextmanager
 def open_runner(
-    policy: Policy, tell: Callable[[str], None], turns: Path | None = None
+    policy: Policy, tell: Callable[[str], None], turns: Path | None = None, owner: Policy | None = None
 ) -> Iterator[RunnerContext]:
     """Open and lock the state folder. In the folder ``turns``, the runners of one service take turns.
+
+    ``owner`` is given if ``policy`` is that of one job without a bus: the policy of the runner whose key signs, whose
+    orders count and whose files no job may see.
 
     Raises:
         InfrastructureError: another process has it.
@@ -158,8 +165,9 @@ def open_runner(
             fix = "Stop the other runner, or give this one a `state` of its own in its policy."
             raise InfrastructureError(f"another runner is using {state}", fix=fix, code="locked") from error
         _remove_leftovers(policy, tell)
-        signer = signing_key.load_signer(state)
-        public_keys = signing_key.record_key(state, signing_key.public_half(signer)) if signer else ()
+        home = (owner or policy).state
+        signer = signing_key.load_signer(home)
+        public_keys = signing_key.record_key(home, signing_key.public_half(signer)) if signer else ()
         reader = signing_key.reader(policy, signer)
         bus, host = stack.enter_context(closing(Bus(policy.bus, state))), describe_host()
         ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell, reader)
@@ -182,14 +190,22 @@ def open_runner(
             others=OtherRunners(policy.bus, state, reader.keys, instance),
             clock=Clock(max(_CLOCK_S, policy.limits.clock_skew_s), witness),
             announcer=Announcer(bus, policy, fitness, identity, signer, is_shared=turns is not None),
-            machine=Machine(host, versions, interpreter, fitness, choose(policy, tell)),
+            machine=Machine(host, versions, interpreter, fitness, choose(owner or policy, tell)),
             keys=Keys(signer, public_keys, reader),
-            operator=Operator(tell, StatusFile(state), Orders(state)),
+            operator=Operator(tell, StatusFile(state), Orders(home)),
             process=Process(stop, Health(state, bus)),
-            turn=Turn(turns, instance),
+            turn=Turn(turns or _own_turns(state), instance),
+            is_one_of_several=turns is not None,
+            has_bus=owner is None,
         )
         with stopped_by(stop):
             yield context
+
+
+def _own_turns(state: Path) -> Path:
+    folder = state / FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def _remove_leftovers(policy: Policy, tell: Callable[[str], None]) -> None:

@@ -21,6 +21,7 @@ COMMANDS = {
     "init": "Write a first preset of your own into this repository.",
     "presets": "List the available jobs, or show one.",
     "run": "Request a job.",
+    "manifest": "Print the manifest of a job, for a runner without a git bus.",
     "status": "Show the state of a request.",
     "wait": "Wait for an answer, verify it, and exit with its exit code.",
     "logs": "Print a job's log; -f follows it.",
@@ -38,6 +39,7 @@ COMMANDS = {
 }
 MODULES = {
     "request": ("status", "wait", "logs", "cancel", "fetch", "verify"),
+    "run": ("run", "manifest"),
     "remote": ("list", "gc"),
     "serving": ("mcp", "web"),
 }

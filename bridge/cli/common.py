@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bridge.bus import wire
 from bridge.bus.wire import State
 from bridge.buses import Answer, Buses, silent
 from bridge.client import Run
@@ -130,6 +131,15 @@ def _buses_or_none(context: click.Context) -> Buses | None:
     except UsageError:
         return None
     return buses
+
+
+def answer_folder(request: str | None) -> Path | None:
+    """Return the folder that stands for a request: one with an answer's files, or any whose name is a path."""
+    if not request:
+        return None
+    folder = Path(request)
+    is_path = request.startswith(("/", "./", "../")) or request.endswith("/")
+    return folder if folder.is_dir() and (is_path or (folder / wire.FOLDER).is_dir()) else None
 
 
 def run_of(context: click.Context, request: str | None) -> Run:

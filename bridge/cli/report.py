@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from bridge.cli.common import buses_of, key_option, pin_of, presets_of, remote_option
+from bridge.cli.common import answer_folder, buses_of, key_option, pin_of, presets_of, remote_option
 from bridge.cli.groups import named_group
 from bridge.common.cli.commands import FILE, PATH, flag, json_option, option
 from bridge.common.cli.output import put_block, put_json, say
@@ -43,9 +43,9 @@ def command(
 ) -> int:
     """Show a run's results and evidence, or compare several runs.
 
-    RUN is a branch, a nonce or a part of either, or a sweep's group; by default what was sent last from this
-    repository. Every answer is verified first. Exits with 0 whatever the job's own outcome, and with 1 if an answer
-    fails verification; the answer is then shown with a warning.
+    RUN is a branch, a nonce or a part of either, a sweep's group, or an answer's folder; by default what was sent last
+    from this repository. Every answer is verified first. Exits with 0 whatever the job's own outcome, and with 1 if an
+    answer fails verification; the answer is then shown with a warning.
     """
     if as_markdown and as_json and not out:
         raise UsageError("--markdown and --json both go to standard output", fix="Name a file with --out.")
@@ -70,6 +70,8 @@ def command(
 
 def _sources(context: click.Context, requests: tuple[str, ...], folders: tuple[Path, ...]) -> list[Source]:
     sources: list[Source] = []
+    named = {name: folder for name in requests if (folder := answer_folder(name))}
+    requests, folders = tuple(name for name in requests if name not in named), (*named.values(), *folders)
     if requests or not folders:
         buses = buses_of(context)
         for name in requests or (None,):

@@ -8,9 +8,12 @@ from bridge.bus.notes import change_note, subject_of
 from bridge.bus.wire import EXIT_CODES
 from bridge.checklist import show
 from bridge.cli.common import (
+    answer_folder,
     finish,
     follow,
     key_option,
+    pin_of,
+    presets_of,
     raw_option,
     request_argument,
     run_of,
@@ -25,7 +28,7 @@ from bridge.cli.groups import named_group
 from bridge.client import Run
 from bridge.common.cli.commands import flag, json_option, option
 from bridge.common.cli.output import Colored, put, put_block, put_json, say
-from bridge.errors import ExitCode
+from bridge.errors import ExitCode, UsageError
 from bridge.reports.readable import readable
 from bridge.requests.request_commit import identity
 from bridge.show.forms.words import color
@@ -230,22 +233,30 @@ def _note(run: Run) -> str | None:
 def verify_command(
     context: click.Context, request: str | None, slower: float | None, *, as_json: bool
 ) -> int:
-    """Verify an answer, from its branch and the runner's public key.
+    """Verify an answer, from its branch or its folder, and the runner's public key.
 
     The key must be pinned beforehand: with --key, KAKEYA_PUBLIC_KEY or `git config kakeya.publicKey`, or as
     .kakeya/runner.pub on the remote's default branch. If a key is pinned, an answer that it did not sign fails
     verification.
 
     REQUEST is a branch, a nonce or a part of either, or a sweep's group; by default what was sent last from this
-    repository.
+    repository. A folder that `kakeya fetch` or a runner without a bus wrote works too, outside of any repository.
     Exits with 0 if the answer is valid, whatever the job's own outcome, otherwise with 1.
     """
-    if group := named_group(context, request):
+    folder, run = answer_folder(request), None
+    if folder is None and (group := named_group(context, request)):
         return group.verify(slower, as_json=as_json)
-    run = run_of(context, request)
-    report = run.verify()
+    if folder:
+        from bridge.verify.folder import verify_folder  # noqa: PLC0415 - seldom needed
+
+        if slower is not None:
+            raise UsageError("--fail-if-slower needs a request on the bus, and this is a folder")
+        _, report, _ = verify_folder(folder, presets_of(context), pin_of(context))
+    else:
+        run = run_of(context, request)
+        report = run.verify()
     if as_json:
-        put_json(with_bus(run.bus, report.as_dict()))
+        put_json(with_bus(run.bus if run else None, report.as_dict()))
     else:
         show(report.checks)
         shown = report.conclusion
@@ -254,6 +265,6 @@ def verify_command(
 
             show_gate(report.shown_gate, shown, has_runs=True)
         put(Colored(verified(report) if shown.is_refused else f"verified: {shown.text}", color(shown.grade)))
-    if report.holds and slower is not None:
+    if run and report.holds and slower is not None:
         return slowdown_code(run.client.comparison(run.branch), slower, run.branch)
     return ExitCode.SUCCEEDED if report.holds else ExitCode.FAILED

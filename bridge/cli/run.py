@@ -1,4 +1,4 @@
-"""``kakeya run``."""
+"""``kakeya run`` and ``manifest``."""
 
 import difflib
 from datetime import timedelta
@@ -23,8 +23,12 @@ from bridge.cli.common import (
 from bridge.common.cli.commands import REFERENCE, TEXT, Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
 from bridge.errors import KakeyaError, UsageError
+from bridge.presets import find_preset, split_params
 from bridge.requests.outbox import unseen_where_read
+from bridge.requests.request_commit import identity
 from bridge.show.forms.words import ago
+from bridge.system.git import Git
+from bridge.without_bus import make_manifest
 
 if TYPE_CHECKING:
     from bridge.client import Run
@@ -90,7 +94,7 @@ _NAMED = 5
 @remote_option
 @json_option
 @click.pass_context
-def command(
+def run_command(
     context: click.Context, preset: str, params: tuple[str, ...], ref: str, wait: timedelta | None, expires: timedelta,
     labels: tuple[str, ...], requested_by: str | None, key: str | None, against: str | None, on_branch: str | None,
     prefix: str | None, suffix: str | None, slower: float | None, *, reuse: bool, sign: bool, snapshot: bool,
@@ -165,3 +169,25 @@ def _tell(run: "Run", earlier: "Reused | None", *, snapshot: bool) -> None:
         say(f"note: it is on {run.session}, from where a runner forwards it")
     elif places := unseen_where_read(run.client.remote, run.branch):
         say(f"note: {places}, where the request is not seen. Both must be the same repository")
+
+
+@click.command()
+@click.argument("preset", shell_complete=complete_preset)
+@param_option
+@option("--expires", Duration(), "24h", help="How long the request may wait for the runner.")
+@option("--label labels", multiple=True, help="Require a runner with this label; repeatable.")
+@option("--requested-by", help="Name of the requester.  [default: git's user.email]")
+@click.pass_context
+def manifest_command(
+    context: click.Context, preset: str, params: tuple[str, ...], expires: timedelta, labels: tuple[str, ...],
+    requested_by: str | None,
+) -> None:  # fmt: skip
+    """Print the manifest of a job, for a runner without a git bus.
+
+    It is for one job: `kakeya manifest PRESET | ssh HOST > answer.tar`, or `kakeya-runner once --manifest -`.
+    """
+    known = find_preset(presets_of(context, ask=False), preset)
+    values = known.read_params(split_params(params, known.params))
+    who = requested_by or identity(Git.of_user(context.obj["repo"])).email
+    request = make_manifest(known, values, lifetime=expires, labels=labels, requested_by=who)
+    put_json(request.model_dump(exclude_none=True))

@@ -76,24 +76,11 @@ def prepare(
     """
     workload, baseline = resolve(git, draft)
     check_lifetime(draft.lifetime)
-    now = datetime.now(UTC)
     who = identity(git)
-    request = parse_manifest(
-        Request.model_construct(
-            schema_version=2,
-            preset=draft.preset.name,
-            params=dict(draft.params),
-            ref=draft.ref,
-            requested_by=draft.requested_by or who.email,
-            nonce=nonce or branch_names.new_nonce(now.timestamp()),
-            workload=workload,
-            created_at=format_time(now),
-            expires_at=format_time(now + draft.lifetime),
-            code=draft.preset.code,
-            labels=list(draft.labels) or None,
-            against=baseline,
-        ).to_json()
-    )
+    request = build_manifest(
+        draft.preset, draft.params, ref=draft.ref, requested_by=draft.requested_by or who.email, nonce=nonce,
+        workload=workload, lifetime=draft.lifetime, labels=draft.labels, against=baseline,
+    )  # fmt: skip
     files = {wire.FOLDER: None, wire.REQUEST: request.to_json().encode()}
     tree = objects.overlay(git, f"{workload}^{{tree}}", files)
     branch = namespace.branch(request.preset, request.nonce)
@@ -104,6 +91,30 @@ def prepare(
     # The baseline is a parent, so that the request branch brings its files to the runner.
     parents = [workload, baseline] if baseline else [workload]
     return Prepared(branch, make(git, tree, parents, message, who), request)
+
+
+def build_manifest(
+    preset: Preset, params: Mapping[str, object], *, ref: str, requested_by: str, workload: str, lifetime: timedelta,
+    labels: Sequence[str], nonce: str | None = None, against: str | None = None,
+) -> Request:  # fmt: skip
+    """Return the manifest of a request that is made now, as a runner will read it."""
+    now = datetime.now(UTC)
+    return parse_manifest(
+        Request.model_construct(
+            schema_version=2,
+            preset=preset.name,
+            params=dict(params),
+            ref=ref,
+            requested_by=requested_by,
+            nonce=nonce or branch_names.new_nonce(now.timestamp()),
+            workload=workload,
+            created_at=format_time(now),
+            expires_at=format_time(now + lifetime),
+            code=preset.code,
+            labels=list(labels) or None,
+            against=against,
+        ).to_json()
+    )
 
 
 def check_lifetime(lifetime: timedelta) -> None:

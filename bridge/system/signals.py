@@ -66,6 +66,18 @@ class StopRequest:
         return self._asked
 
 
+class Withdrawal(StopRequest):
+    """Whether the requester of the one job that this process runs has withdrawn it, and why."""
+
+    reason = "the program that carries it was told to stop"
+
+    def withdraw(self, reason: str) -> None:
+        """Withdraw the job for a reason, unless that was done before."""
+        if not self.is_set():
+            self.reason = reason
+            self.set()
+
+
 def _close(*descriptors: int) -> None:
     for descriptor in descriptors:
         os.close(descriptor)

@@ -68,7 +68,8 @@ def write_answer(git: Git, branch: RequestBranch, report: Report, out: Path | st
     _check_place(folder)
     with atomic_folder_write(folder.absolute()) as new:
         (new / _CLOSED).write_bytes(_NO_REPOSITORY)
-        for path, pieces in contents.copies(paths):
+        # A folder whose writing ends half-way holds no answer: what names the others comes last.
+        for path, pieces in contents.copies([*paths[1:], paths[0]]):
             (new / path).parent.mkdir(parents=True, exist_ok=True)
             with (new / path).open("xb") as file:
                 file.writelines(pieces)

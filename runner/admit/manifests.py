@@ -60,7 +60,7 @@ def read_candidate(git: Git, branch: RequestBranch, known: Request | Refusal | N
         return Candidate(branch, Refusal(error.code, error.message))
     if blob is None:
         return Candidate(branch, Refusal("no_manifest", f"the request commit has no file {wire.REQUEST}"))
-    return Candidate(branch, _parse(blob))
+    return Candidate(branch, parse(blob))
 
 
 def is_unfinished(git: Git, candidate: Candidate) -> bool:
@@ -89,7 +89,7 @@ def read_together(git: Git, requests: Sequence[str]) -> dict[str, tuple[Request 
     commits = list(dict.fromkeys(requests))
     blobs = read_some(git, [f"{commit}:{wire.REQUEST}" for commit in commits])
     read = ((commit, blob) for commit, blob in zip(commits, blobs, strict=True) if blob is not None)
-    return {commit: (_parse(blob), len(blob) + ENTRY_OVERHEAD) for commit, blob in read}
+    return {commit: (parse(blob), len(blob) + ENTRY_OVERHEAD) for commit, blob in read}
 
 
 def read_some(git: Git, names: Sequence[str], *, kind: str = "blob") -> list[bytes | None]:
@@ -102,7 +102,8 @@ def read_some(git: Git, names: Sequence[str], *, kind: str = "blob") -> list[byt
         return [content for name in names for content in read_some(git, [name], kind=kind)]
 
 
-def _parse(blob: bytes) -> Request | Refusal:
+def parse(blob: bytes) -> Request | Refusal:
+    """Return a manifest, or the refusal that says why it cannot be read."""
     try:
         return parse_manifest(blob)
     except ManifestError as error:

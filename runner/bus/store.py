@@ -44,7 +44,7 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
         "core.sshCommand": environment.get("GIT_SSH_COMMAND") or _SSH,
         "safe.bareRepository": "all",
     }
-    if secret:
+    if secret and parse(settings.url).is_web:
         pair = base64.b64encode(f"x-access-token:{secret}".encode()).decode()
         config[f"http.{_origin(settings.url)}/.extraHeader"] = f"Authorization: Basic {pair}"
     git = Git.isolated(store, config=config, memory=limits.GIT_MEMORY_BYTES)

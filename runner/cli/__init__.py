@@ -25,7 +25,8 @@ COMMANDS = {
     "serve": "Serve requests from the bus until stopped.",
     "drain": "Let the running runner finish its job and end.",
     "maintenance": "Let the running runner take no requests for a while.",
-    "once": "Handle one request branch and exit with its exit code.",
+    "once": "Handle one request and exit with its exit code.",
+    "serve-ssh": "Answer the one manifest that an SSH client sends.",
     "install": "Install the runner as a service of this machine.",
     "uninstall": "Remove the service, and say what remains.",
     "watchdog": "Check once whether the runner hangs, and if so kill it.",
@@ -38,7 +39,7 @@ MODULES = {
     "trying": ("try",),
     "started": ("watchdog", "hook"),
     "looking": ("check", "status"),
-    "serving": ("serve", "once"),
+    "serving": ("serve", "once", "serve-ssh"),
 }
 
 

@@ -1,25 +1,31 @@
-"""``kakeya-runner serve`` and ``once``."""
+"""``kakeya-runner serve``, ``once`` and ``serve-ssh``."""
 
+import atexit
 import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import IO
 
 import click
 
 from bridge.bus.wire import EXIT_CODES
-from bridge.common.cli.commands import FOLDER, flag, option
+from bridge.common.cli.commands import FILE, FOLDER, PATH, flag, option
+from bridge.common.cli.output import put
 from bridge.errors import ExitCode, InfrastructureError, UsageError
-from bridge.system.signals import StopRequest
+from bridge.system.signals import StopRequest, Withdrawal
 from bridge.system.spawn import DEVNULL, start
 from runner.cli.common import policies_argument, policies_of, stop_on_signals, tell
 from runner.context import RunnerContext, open_runner
+from runner.direct.job import answer_manifest
+from runner.direct.ssh import Relay, check_call, key_line, pack, send, withdraw_if_closed
+from runner.direct.streams import LogShown, read_manifest, say_answer
 from runner.doctor.presets import allowed_names
 from runner.doctor.readiness import trust
 from runner.host.models import with_workflow_models
-from runner.policy import Policy, load_policy
+from runner.policy import Policy, default_path, load_policy
 from runner.serve.loop import keep_results, once, serve
 from runner.service.several import load_members, serve_several
 from runner.state import signing_key
@@ -106,10 +112,7 @@ def _stop_with_parent(stop: StopRequest) -> None:
 def _warn_unsigned(context: RunnerContext) -> None:
     """Say once that answers are not signed, if the runner has no key."""
     if signing_key.must_warn(context.policy.state, signs=context.keys.signer is not None):
-        tell(
-            "answers are not signed, because this runner has no key: readers cannot tell who wrote them. "
-            "Make one: kakeya-runner keygen, then restart the runner"
-        )
+        tell(signing_key.UNSIGNED)
 
 
 @contextmanager
@@ -131,21 +134,35 @@ def _awake() -> Iterator[None]:
 
 
 @click.command()
-@option("--branch", required=True, help="The request branch.")
+@option("--branch", help="The request branch.")
 @option("--commit", metavar="ID", help="Handle the request only if this is its commit.")
 @option(
     "--results", FOLDER, metavar="DIR", help="Also write the answer's files here, for the workflow to keep."
 )
+@option("--manifest", PATH, metavar="FILE", help="Answer this manifest, without a bus; - is standard input.")
+@option("--out", PATH, metavar="DIR", help="With --manifest: new or empty folder for the answer.")
 @click.pass_obj
-def once_command(policy: Path | None, branch: str, commit: str | None, results: Path | None) -> int:
-    """Handle one request branch and exit with its exit code.
+def once_command(
+    policy: Path | None, branch: str | None, commit: str | None, results: Path | None, manifest: Path | None,
+    out: Path | None,
+) -> int:  # fmt: skip
+    """Handle one request and exit with its exit code.
 
-    GitHub Actions workflows call this command. A branch that is already answered is left alone. If another runner
-    holds the request, if it is left to one, or if it waits for approval or its manifest, the exit code is 3.
+    With --branch, it is a branch of the bus, as in workflows of GitHub Actions. A branch that is already answered is
+    left alone. If another runner holds the request, if it is left to one, or if it waits for approval or its manifest,
+    the exit code is 3.
+
+    With --manifest, it is one that `kakeya manifest` printed, as in jobs of other queues: policy, limits, sandbox,
+    gate and key are the same. One job of this machine runs at a time. A signal cancels the job, and the answer says so.
 
     KAKEYA_MAC_VERIFIER_PATH, KAKEYA_MAC_DRAFTER_ID and KAKEYA_MAC_FTHETA_DIR in the environment choose the models, if
     the policy's actions.models allows them.
     """
+    if manifest is not None and out is not None and not (branch or commit or results):
+        return _answer(policy, manifest, out)
+    if branch is None or manifest is not None or out is not None:
+        fix = "Write: kakeya-runner once --branch BRANCH, or: kakeya-runner once --manifest FILE --out DIR"
+        raise UsageError("once needs --branch, or --manifest with --out and nothing of a branch", fix=fix)
     with open_runner(with_workflow_models(load_policy(policy), tell), tell) as context:
         stop_on_signals(context.process.stop)
         _warn_unsigned(context)
@@ -153,3 +170,46 @@ def once_command(policy: Path | None, branch: str, commit: str | None, results: 
         if results:
             keep_results(context, branch, results)
     return ExitCode.INFRASTRUCTURE if state is None else EXIT_CODES.get(state, ExitCode.INFRASTRUCTURE)
+
+
+def _answer(policy: Path | None, manifest: Path, out: Path) -> int:
+    content, withdrawal = read_manifest(manifest), Withdrawal()
+    stop_on_signals(withdrawal)
+    rules = with_workflow_models(load_policy(policy), tell)
+    answer = answer_manifest(rules, content, out, withdrawal=withdrawal, observer=LogShown(), tell=tell)
+    say_answer(answer)
+    return int(answer.report.conclusion.exit_code or 0)
+
+
+@click.command()
+@option(
+    "--allow", FILE, metavar="FILE",
+    help="Only print the line for authorized_keys that lets this public key use the command, and nothing else.",
+)  # fmt: skip
+@click.pass_obj
+def serve_ssh_command(policy: Path | None, allow: Path | None) -> int:
+    """Answer the one manifest that an SSH client sends.
+
+    It is the forced command of a client's key. The manifest comes on standard input; the answer's folder goes to
+    standard output as a tar archive; the log goes to standard error while the job runs. Nothing that the client asks
+    for beside is done. If the connection ends, the job is cancelled. Exits with the job's exit code.
+    """
+    if allow is not None:
+        load_policy(policy)
+        put(key_line(allow, policy or default_path()))
+        return 0
+    check_call()
+    withdrawal, archives = Withdrawal(), list[IO[bytes]]()
+    withdraw_if_closed(withdrawal)
+    relay = Relay()
+    atexit.register(relay.finish)
+    stop_on_signals(withdrawal)
+    rules = load_policy(policy)
+    answer = answer_manifest(
+        rules, read_manifest(Path("-")), None, withdrawal=withdrawal, observer=LogShown(), tell=tell,
+        use=lambda folder: archives.append(pack(folder)),
+    )  # fmt: skip
+    # The next job may run while the client reads.
+    send(archives[0])
+    say_answer(answer)
+    return int(answer.report.conclusion.exit_code or 0)

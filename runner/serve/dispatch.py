@@ -7,6 +7,7 @@ from bridge.bus import history, objects
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Reason, State
 from runner.admit.admission import OF_AGE, Admitted, admit, start_deadline
+from runner.admit.alone import check_alone
 from runner.admit.manifests import Candidate, belongs
 from runner.admit.trust import WAITS
 from runner.bus.backoff import Backoff
@@ -18,8 +19,8 @@ from runner.serve.execute import execute
 from runner.serve.lease import Lease, leave_to_others, with_reason
 from runner.serve.next_action import Action
 from runner.state.ledger import Pending
+from runner.state.turn import NOT_YET
 
-NOT_ITS_TURN = "waits for this machine, which serves other buses too"
 UNFIT = "waits until this host can run it again"
 CLOCK = "waits until this machine's clock can be trusted"
 # How long a poll retries failed pushes of answers, so that new requests are seen meanwhile.
@@ -91,7 +92,7 @@ def apply(
 def _execute_in_turn(context: RunnerContext, admitted: Admitted) -> State | Waits | None:
     """Run a request unless another runner of the same service runs one, or is next."""
     with context.turn.hold() as is_held:
-        return execute(context, admitted) if is_held else Waits(NOT_ITS_TURN)
+        return execute(context, admitted) if is_held else Waits(NOT_YET)
 
 
 def _kept_answer(context: RunnerContext, branch: RequestBranch) -> Pending | None:
@@ -137,6 +138,8 @@ def _turn_down(context: RunnerContext, branch: RequestBranch, refusal: Refusal) 
 
 def _admit(context: RunnerContext, candidate: Candidate) -> Admitted:
     """Admit a request. If this host lacks the interpreter, packages or models for it, say who can install them."""
+    if not context.has_bus:
+        check_alone(candidate, context.presets, context.policy)
     admitted = admit(context.bus.git, candidate, context.presets, context.policy, context.ledger)
     if fault := context.machine.fitness.problem_for(admitted.preset):
         code, problem = fault

@@ -173,6 +173,14 @@ class Lease:
         """Let the next states hold a cancellation that came on another branch."""
         self.request_branch = replace(self.request_branch, cancel=note)
 
+    def withdraw(self, reason: str) -> None:
+        """Let the next states hold the cancellation of a request that came without a bus."""
+        now = format_time(datetime.now(UTC))
+        note = CancelFile(
+            schema_version=2, branch=self.branch, request=self.request, by=WHO.email, at=now, reason=reason
+        )
+        self.cancel(note)
+
     def owns_state(self, branch: RequestBranch) -> bool:
         """Return whether the last state is still this runner's, with only unsigned states on top of it."""
         ours = branch.state is not None and branch.state.salt in self._salts

@@ -10,7 +10,7 @@ from bridge.bus.wire import State
 from bridge.errors import InfrastructureError, KakeyaError, RefusedError, VerificationError
 from bridge.system.git import NETWORK_TIMEOUT
 from bridge.verify.check import verify
-from bridge.verify.export import write_answer
+from bridge.verify.export import Fetched, write_answer
 from runner.admit.manifests import UNFINISHED, Candidate, is_unfinished, read_candidate
 from runner.bus.backoff import Backoff
 from runner.context import RunnerContext
@@ -41,7 +41,7 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
         key=context.keys.public[0].short if context.keys.signer else None,
         id=context.identity.id,
         bus=context.bus.url,
-        turns=str(context.turn.folder) if context.turn.folder else None,
+        turns=str(context.turn.folder) if context.is_one_of_several else None,
     )
     context.operator.orders.begin()
     context.announcer.begin()
@@ -144,7 +144,11 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
     if action is Action.TAKE and (reason := _why_left(context, candidate)):
         context.operator.tell(f"{name}: {reason}")
         return None
-    published = apply(context, candidate, action)
+    # A job of this machine that came without this bus may be running.
+    with context.turn.hold_later(
+        context.process.stop.wait, lambda why: context.operator.tell(f"{name}: {why}")
+    ):
+        published = apply(context, candidate, action)
     AnswerNotes(context).push_if_due()
     if isinstance(published, Waits):
         context.operator.tell(f"{name}: {published.reason}")
@@ -155,7 +159,7 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
 
 def _why_left(context: RunnerContext, candidate: Candidate) -> str:
     """Return why this runner leaves a request alone; empty if it handles the request."""
-    if is_for_others(context, candidate):
+    if context.has_bus and is_for_others(context, candidate):
         return "asks for labels that this runner lacks"
     return UNFINISHED if is_unfinished(context.bus.git, candidate) else ""
 
@@ -169,13 +173,23 @@ def _shown(context: RunnerContext, answer: str | None, state: State | None) -> S
     return state
 
 
+def write_results(context: RunnerContext, name: str, folder: Path) -> Fetched | None:
+    """Write a branch's answer into a folder. Returns None if there is none.
+
+    Raises:
+        VerificationError: the answer does not hold.
+    """
+    tip = context.bus.tip(name)
+    branch = context.keys.reader.read_branch(context.bus.git, name, tip) if tip else None
+    if branch is None or not branch.current_state.is_final:
+        return None
+    report = verify(context.bus.git, branch, context.presets)
+    return write_answer(context.bus.git, branch, report, folder)
+
+
 def keep_results(context: RunnerContext, name: str, folder: Path) -> None:
     """Write a branch's answer into a folder if it verifies. A failure is only reported: the answer is on the bus."""
     try:
-        tip = context.bus.tip(name)
-        branch = context.keys.reader.read_branch(context.bus.git, name, tip) if tip else None
-        if branch and branch.current_state.is_final:
-            report = verify(context.bus.git, branch, context.presets)
-            write_answer(context.bus.git, branch, report, folder)
+        write_results(context, name, folder)
     except (KakeyaError, OSError) as error:
         context.operator.tell(f"{name}: its results were not written to {folder}: {error}")

@@ -10,10 +10,11 @@ from runner.admit.approvals import Approvals
 from runner.admit.manifests import UNFINISHED, Candidate, is_unfinished, read_candidate
 from runner.context import RunnerContext
 from runner.faults import explain
-from runner.serve.dispatch import NOT_ITS_TURN, Waits, apply, is_for_others, try_admit
+from runner.serve.dispatch import Waits, apply, is_for_others, try_admit
 from runner.serve.next_action import Action, decide, has_our_id
 from runner.serve.queue import FairQueue
 from runner.serve.tracked import TrackedRequest, Tracker
+from runner.state.turn import NOT_YET
 
 # How long a poll looks for a request to run, and how long it answers other requests, before the next poll.
 BUDGET_S = 1.0
@@ -175,7 +176,7 @@ class Scheduler:
             published = apply(self._context, candidate, action, admitted)
         finally:
             ledger.clear_attempts([tip])
-        if isinstance(published, Waits) and published.reason == NOT_ITS_TURN:
+        if isinstance(published, Waits) and published.reason == NOT_YET:
             # It is looked at again in the next poll.
             request.why = published.reason
             return False

@@ -100,6 +100,9 @@ class Keepalive:
         """Push a heartbeat if it is time, and raise RunStopped if the request must end."""
         context = self._context
         context.process.heartbeat.touch()
+        if context.process.withdrawal.is_set():
+            self._lease.withdraw(context.process.withdrawal.reason)
+            raise RunStopped(StopReason.CANCELLED)
         if context.process.stop.is_set() and context.policy.on_stop == "hand_back":
             raise RunStopped(StopReason.STOPPING)
         has_moved = self.beat(step) is Pushed.STALE

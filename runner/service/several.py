@@ -19,13 +19,12 @@ from runner.bus.backoff import Retry
 from runner.ownership import own_files
 from runner.policy import Policy, load_policy
 from runner.state import heartbeat
-from runner.state.turn import write_members
+from runner.state.turn import FOLDER, write_members
 
 _TICK_S = 0.5
 _FIRST_S, LONGEST_S = 5.0, 300.0
 # A runner that served for this long starts without delay when it fails.
 _GOOD_S = 600.0
-_FOLDER = "turns"
 
 
 @dataclass
@@ -93,7 +92,7 @@ def serve_several(
 ) -> None:
     """Serve all policies until they have ended, or until told to stop. Each runner's ``serve`` gets ``args``."""
     states = [member.policy.state for member in members if member.policy]
-    folder = states[0] / _FOLDER
+    folder = states[0] / FOLDER
     with own_files():
         for state in states:
             state.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """The ledger, a database that survives crashes: the branches seen (against replays) and unpublished answers."""
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,6 +189,13 @@ class Ledger:
                 (state, published, branch),
             )
             db.execute("DELETE FROM salts WHERE branch = ?", (branch,))
+
+    def forget(self, is_old: Callable[[str], bool]) -> None:
+        """Remove the branches, given by their names, that are too old to be used again."""
+        with self.transaction() as db:
+            gone = [row for row in db.execute("SELECT branch FROM branches").fetchall() if is_old(row[0])]
+            db.executemany("DELETE FROM branches WHERE branch = ?", gone)
+            db.executemany("DELETE FROM answers WHERE branch = ?", gone)
 
     def record_attempt(self, tips: Collection[str]) -> None:
         """Count an attempt to handle commits from the bus, before it begins: handling them may kill this process."""

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 PRIVATE = "runner.key"
 PUBLIC = "runner.pub"
 _MAX_FILE = 64 * 1024
+UNSIGNED = (
+    "answers are not signed, because this runner has no key: readers cannot tell who wrote them. "
+    "Make one: kakeya-runner keygen, then restart the runner"
+)
 # This file exists once the operator was warned that answers are not signed.
 _WARNED = "unsigned-warned"
 

@@ -1,4 +1,4 @@
-"""The turn of one machine: of several runners of one service, one at a time runs a job.
+"""The turn of one machine: of a service's runners and the jobs beside it, one at a time runs.
 
 The turn is a lock on a file, which the supervisor of each command holds too: so it lasts until no process of the job is
 left, also if the runner is killed. Among the runners that wait for it, the one whose last job is longest ago is next.
@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,11 @@ from runner.policy import Policy
 
 # A runner that has not asked for this long does not wait any more, or cannot poll.
 _WANTS_S = 15.0
+NOT_YET = "waits for this machine, which runs another job"
 _LOCK, _WANT, _RAN, _MEMBERS = "turn.lock", ".wants", ".ran", "members.json"
+FOLDER = "turns"
+# How often one that waits for the turn asks for it.
+_ASK_S = 0.2
 
 
 class Turn:
@@ -45,7 +49,7 @@ class Turn:
     @contextmanager
     def hold(self) -> Iterator[bool]:
         """Hold the turn in this block if it is free and no other runner is next. Yields whether it is held."""
-        if self.folder is None:
+        if self.folder is None or self.kept:
             yield True
             return
         self._asked = True
@@ -67,6 +71,22 @@ class Turn:
         finally:
             # A supervisor that still lives goes on holding the lock.
             os.close(lock)
+
+    @contextmanager
+    def hold_later(self, pause: Callable[[float], bool], tell: Callable[[str], None]) -> Iterator[bool]:
+        """Wait for the turn, and hold it in this block. Yields whether it is held: not if ``pause`` returned True."""
+        is_first = True
+        while True:
+            with self.hold() as is_held:
+                if is_held:
+                    yield True
+                    return
+            if is_first:
+                tell(NOT_YET)
+            is_first = False
+            if pause(_ASK_S):
+                yield False
+                return
 
     def _note_turn(self) -> None:
         """Let the others go first from now on, also if this runner does not live to the end of its job."""

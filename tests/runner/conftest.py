@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -189,11 +190,14 @@ def kakeya(
 
 
 def run_kakeya(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: object
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *args: object,
+    program: str = "bridge",
 ) -> tuple[int, str, str]:
     """Run `kakeya` in a folder, in this process; return its exit code, its output and its errors."""
-    from bridge.cli import main  # noqa: PLC0415 - few tests need it
-
+    main = importlib.import_module(f"{program}.cli").main
     capsys.readouterr()
     with monkeypatch.context() as patch:
         patch.chdir(folder)
