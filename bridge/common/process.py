@@ -93,7 +93,7 @@ class Companion:
             source.write(f"{line}\n")
             source.flush()
             return sink.readline().strip() or None
-        except OSError:
+        except (OSError, ValueError):  # it ended, or was closed
             return None
         finally:
             limit.cancel()

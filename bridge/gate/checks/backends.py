@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from bridge.gate.checks.outputs import diverging
 from bridge.gate.index import ReportIndex, check
 from bridge.reports.cache_spec import parse
-from bridge.reports.claims.backends import equal_codes
+from bridge.reports.claims.backends import SPREAD, equal_codes
+from bridge.reports.claims.decoding import LEAST_REPEATS, LEAST_TOKENS
 from bridge.reports.counted import CountedRows
 from bridge.reports.kinds import RAW, TORCH_PARITY
 from bridge.reports.parts import Arm
@@ -99,6 +100,14 @@ def arms_repeat_themselves(index: ReportIndex) -> Iterator[str]:
         for prompt, rows in prompts.items():
             if len({tuple(row.tokens) for row in rows}) > 1:
                 yield f"{name} gives different tokens for {prompt} from run to run"
+
+
+@check("NOTHING_CLAIMED", TORCH_PARITY)
+def wall_time_is_claimed(index: ReportIndex) -> Iterator[str]:
+    """Enough was timed, on a machine idle enough, for claims about wall time."""
+    if not any(claim.name == "decode_tok_s" for claim in index.claims):
+        least = f"{LEAST_REPEATS} repeats (--repeats), {LEAST_TOKENS} tokens (--max-tokens) and equal runs"
+        yield f"nothing is claimed about wall time, which needs {least} that differ by a factor of {SPREAD:g} at most"
 
 
 def _pairs(index: ReportIndex) -> Iterator[tuple[Arm, Arm]]:

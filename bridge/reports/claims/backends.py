@@ -8,11 +8,13 @@ from typing import Any
 from bridge.reports import kinds
 from bridge.reports.claims.decoding import is_enough, median_claim
 from bridge.reports.claims.recall import IDENTICAL, share_claim, where_all
-from bridge.reports.counted import CountedRows
+from bridge.reports.counted import CountedRows, decode_rate
+from bridge.reports.statistics import bounds_of_median
 
 Row = Mapping[str, Any]
 Arm = Mapping[str, Any]
 BFLOAT16 = 2  # bytes of a value
+SPREAD = 2.0  # if equal runs differ by more, the machine was busy, and their wall time means nothing
 
 _EXACT = "interval: exact (Clopper and Pearson), 95 %"
 SAME_ANSWERS = f"share of prompts on which every token is that of the other arm in every repeat; {_EXACT}"
@@ -30,19 +32,24 @@ CACHE_SHARE = (
 )
 STEP_MS = "median over all steps of the milliseconds from a token to the next"
 PROCESSOR_MS = "median over rows of the processor's milliseconds for a token, all threads together"
+PROCESSOR_RATIO = "quotient of the two arms' processor_ms"
 PEAK = "the most memory that the backend's process had occupied by the end of the arm's last row, weights and all"
 
 
 def backend_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the claims of ``kakeya.torch-parity``; those about time only if enough was timed after a warm-up."""
+    """Return the claims of ``kakeya.torch-parity``; those about time only after a warm-up.
+
+    Claims about wall time also need enough repeats, and equal runs that took about equally long.
+    """
     arms, table = report["arms"], CountedRows(report["rows"])
     where = where_all([prompt["id"] for prompt in report["prompts"]])
     is_warm = any(row.get("warmup") for row in report["rows"])
-    timed = {arm["name"] for arm in arms if is_warm and is_enough(table, arm["name"])}
+    timed = {arm["name"] for arm in arms if is_warm and is_steady(table, arm["name"])}
     claims: list[dict[str, Any]] = []
     for arm in arms:
         if table.of(arm["name"]):
             claims += _of_arm(table, arm, arms, where)
+            claims += _processor(table, arm, arms) if is_warm else ()
             claims += _times(table, arm, arms, timed) if arm["name"] in timed else ()
     return [{**claim, "where": where} for claim in claims]
 
@@ -92,12 +99,41 @@ def _times(
     steps = [seconds for row in rows for seconds in row["step_s"]]
     if steps:
         yield _claim("step_ms", 1000 * statistics.median(steps), STEP_MS, name)
-    each = [1000 * row["processor_s"] / row["decode_tokens"] for row in rows if row["decode_tokens"]]
-    yield _claim("processor_ms", statistics.median(each), PROCESSOR_MS, name)
     for other in compared(arm, arms):
         ratios = table.ratios(name, other["name"]) if other["name"] in timed else []
         if ratios:
             yield median_claim("decode_ratio", ratios, arm=name, against=other["name"])
+
+
+def _processor(table: CountedRows[Row], arm: Arm, arms: Sequence[Arm]) -> Iterator[dict[str, Any]]:
+    name, mine = arm["name"], processor_ms(table, arm["name"])
+    if mine is None:
+        return
+    yield _claim("processor_ms", mine, PROCESSOR_MS, name)
+    for other in compared(arm, arms):
+        theirs = processor_ms(table, other["name"])
+        if theirs:
+            yield {
+                **_claim("processor_ratio", mine / theirs, PROCESSOR_RATIO, name),
+                "against": other["name"],
+            }
+
+
+def processor_ms(table: CountedRows[Row], arm: str) -> float | None:
+    """Return the median over an arm's rows of the processor's milliseconds for a token; None without any."""
+    rows = [row for row in table.of(arm) if row["decode_tokens"]]
+    return (
+        statistics.median(1000 * row["processor_s"] / row["decode_tokens"] for row in rows) if rows else None
+    )
+
+
+def is_steady(table: CountedRows[Row], arm: str) -> bool:
+    """Return whether an arm ran often enough for claims about wall time, each prompt about equally fast each time."""
+    rates = [
+        [rate for row in some if (rate := decode_rate(row))] for some in table.by_arm.get(arm, {}).values()
+    ]
+    bounds = [bounds_of_median(some) for some in rates if some]
+    return is_enough(table, arm) and all(most <= SPREAD * least for least, most in bounds)
 
 
 def compared(arm: Arm, arms: Sequence[Arm]) -> list[Arm]:
