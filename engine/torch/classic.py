@@ -58,21 +58,44 @@ class ClassicRows:
     def decode(self, rows: torch.Tensor) -> torch.Tensor:
         """Return vectors with the rotation still on, float32 ``[dim, n]``, of rows, uint8 ``[n, row_bytes]``."""
         norm, largest = (rows[:, i : i + 2].contiguous().view(torch.float16)[:, 0].float() for i in (0, 2))
-        bits = _to_bits(rows[:, SIDE_BYTES:].T)
-        count, side, n = self.dim // FOUR, 2 * self.q_range, len(rows)
-        numbers = bits[: count * self._width].reshape(count, self._width, n)
-        numbers = (numbers << column(tuple(range(self._width)), numbers)).sum(1)
-        powers = column(tuple(self._base**i for i in range(FOUR)), numbers)
-        words = torch.div(numbers[:, None], powers, rounding_mode="floor") % self._base
-        words = words.reshape(self.dim, n)
+        words, bits = self._unpacked(_reversed(rows[:, SIDE_BYTES:]).T.contiguous())
+        side = 2 * self.q_range
         twice = 2 * words - side
         if self.lattice == "e8":
-            cosets = (
-                bits[count * self._width :][: self._cosets].repeat_interleave(BLOCK_SIZES["e8"], 0).bool()
-            )
-            half = torch.where(words == side, -side, side)
-            twice = torch.where(cosets, torch.where(words < side, twice + 1, half), twice)
+            cosets = bits.repeat_interleave(BLOCK_SIZES["e8"], 0).bool()
+            half = torch.where(words < side, twice + 1, side).masked_fill_(words == side, -side)
+            twice = torch.where(cosets, half, twice)
         return 0.5 * twice.float() * (largest / self.q_range) * norm
+
+    def _unpacked(self, stream: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return words, int32 ``[dim, n]``, and cosets, uint8 ``[cosets, n]``, of bytes, uint8 ``[count, n]``.
+
+        Bit i of the stream is bit i % 8 of byte i // 8.
+        """
+        count = self.dim // FOUR
+        starts = [self._width * i for i in range(count)]
+        numbers = stream.new_zeros((count, stream.shape[1]), dtype=torch.int64)
+        for k in range(1 + (self._width + 6) // 8):  # the bytes that a number may touch
+            at = torch.tensor(
+                [min(start // 8 + k, len(stream) - 1) for start in starts], device=stream.device
+            )
+            part, shift = stream[at].long(), [8 * k - start % 8 for start in starts]
+            if k == 0:
+                numbers |= part >> column(tuple(-by for by in shift), part)
+            else:  # what lies behind the number's last bit is masked below
+                numbers |= part << column(tuple(min(by, self._width) for by in shift), part)
+        numbers &= (1 << self._width) - 1
+        if self._width < 32:  # noqa: PLR2004 - bits of the type, whose division is faster
+            numbers = numbers.int()
+        digits = []
+        for _ in range(FOUR - 1):
+            rest = torch.div(numbers, self._base, rounding_mode="trunc")
+            digits.append((numbers - rest * self._base).int())
+            numbers = rest
+        words = torch.stack([*digits, numbers.int()], dim=1).reshape(self.dim, -1)
+        last = [count * self._width + i for i in range(self._cosets)]
+        whole = stream[torch.tensor([i // 8 for i in last], dtype=torch.int64, device=stream.device)]
+        return words, (whole >> column(tuple(i % 8 for i in last), whole)) & 1
 
     def _parts(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return norms and maxima, float16 ``[n]``, and twice the points, int64 ``[dim, n]``, of ``[dim, n]``."""
@@ -109,7 +132,8 @@ def _to_bytes(bits: torch.Tensor) -> torch.Tensor:
     return (padded.reshape(-1, 8, bits.shape[1]) << shifts).sum(1).to(torch.uint8)
 
 
-def _to_bits(packed: torch.Tensor) -> torch.Tensor:
-    """Return the bits of bytes ``[count, n]``, int64 ``[8 count, n]``."""
-    wide = packed.long()[:, None]
-    return ((wide >> column(tuple(range(7, -1, -1)), wide)) & 1).reshape(-1, packed.shape[1])
+def _reversed(rows: torch.Tensor) -> torch.Tensor:
+    """Return bytes with the order of their bits reversed."""
+    for low, shift in ((0x55, 1), (0x33, 2), (0x0F, 4)):
+        rows = ((rows >> shift) & low) | ((rows & low) << shift)
+    return rows
