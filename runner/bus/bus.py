@@ -32,6 +32,8 @@ _RESERVE = 2
 _LAGS = 2.0
 _MINUTE_S = 60.0
 _SHORTEST_S = 0.5
+# With how many runners a budget is shared at most: anyone who may push can say that more of them are busy.
+_MOST_SHARERS = 30
 
 
 class PiggybackRef(Protocol):
@@ -272,12 +274,20 @@ class Bus(Fetcher):
 
 
 class Budget:
-    """Counts the pushes of the last minute. Claims and answers are always allowed; heartbeats ask first."""
+    """Counts the pushes of the last minute. Claims and answers are always allowed; heartbeats ask first.
+
+    The limit is the bus's. If ``sharers`` runners use it, each has its pushes of a minute in that many minutes.
+    """
 
     def __init__(self, per_minute: int, lag_s: Callable[[], float] = lambda: 0.0) -> None:
         self.per_minute = per_minute
+        self.sharers = 1
         self._lag_s = lag_s
         self._times: deque[float] = deque()
+
+    @property
+    def _window_s(self) -> float:
+        return _MINUTE_S * min(max(1, self.sharers), _MOST_SHARERS)
 
     def spend(self) -> None:
         """Count one push."""
@@ -293,13 +303,13 @@ class Budget:
         over = self._spent() + 1 - most
         if over < 0:
             return 0.0
-        # Once these are older than a minute, and counting the next push itself, there is room again.
+        # Once these are older than the window, and counting the next push itself, there is room again.
         times = [*self._times, time.monotonic()]
-        return times[over] + _MINUTE_S - time.monotonic()
+        return times[over] + self._window_s - time.monotonic()
 
     def _spent(self) -> int:
         now = time.monotonic()
-        while self._times and now - self._times[0] > _MINUTE_S:
+        while self._times and now - self._times[0] > self._window_s:
             self._times.popleft()
         return len(self._times)
 
@@ -314,7 +324,7 @@ class Budget:
 
         If the bus's readers lag, a requester must be able to read a heartbeat, and to cancel upon it, before the next.
         """
-        return max(self.first_s, _MINUTE_S / max(1, self.per_minute - _RESERVE))
+        return max(self.first_s, self._window_s / max(1, self.per_minute - _RESERVE))
 
 
 def read_each(

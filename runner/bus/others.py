@@ -18,7 +18,7 @@ from bridge.errors import InfrastructureError
 from bridge.manifest import Request
 from bridge.presets import Preset
 from bridge.requests.runners import read_runners
-from bridge.requests.sighting import RunnerSighting
+from bridge.requests.sighting import Availability, RunnerSighting
 from bridge.system import git_output
 from bridge.verify.public_keys import PublicKey
 from runner import policy
@@ -68,6 +68,18 @@ class OtherRunners:
             if listed and wanted <= set(record.labels) and record.serves(branch.name):
                 names.append(record.id)
         return names
+
+    def count_busy(self) -> int:
+        """Return how many other runners say that they run a job. If the bus does not answer, none is known."""
+        try:
+            sightings = self._look()
+        except (InfrastructureError, OSError):
+            return 0
+        now = time.time()
+        return sum(
+            sighting.record.instance != self._instance and sighting.availability(now) is Availability.BUSY
+            for sighting in sightings
+        )
 
     def has_declined(self, branch: RequestBranch) -> bool:
         """Return whether this runner has recorded on a request's branch that it leaves the request."""

@@ -47,7 +47,8 @@ class Lease:
         self.token = wire.next_count(branch.token)
         # Output of the job that is not on the branch yet.
         self.log = LogStream(context.operator.observer.prints)
-        self.pace = Pace(context.policy.bus.lease_s, self._bus.budget)
+        settings = context.policy.bus
+        self.pace = Pace(settings.lease_s, self._bus.budget, settings.longest_lease_s)
         self._sequence = branch.sequence
         self._salts: set[str] = set()
         # Commits whose push got no reply: the bus may have any of them.

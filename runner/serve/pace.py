@@ -4,6 +4,8 @@ The policy's lease counts if the push budget can keep it. Otherwise the states a
 out lets another runner run the job a second time, and hosts refuse more pushes than the budget.
 """
 
+import math
+
 from runner.bus.bus import Budget
 
 # At least this many heartbeats are pushed in a lease of the policy, if the budget allows it.
@@ -18,8 +20,10 @@ _MOST_GROWN = 20
 class Pace:
     """The pace of one claim's heartbeats."""
 
-    def __init__(self, lease_s: float, budget: Budget) -> None:
+    def __init__(self, lease_s: float, budget: Budget, longest_lease_s: float = math.inf) -> None:
+        """Set the pace. Other runners wait for no lease that is longer than ``longest_lease_s``."""
         self._policy_s = self.lease_s = lease_s
+        self._most_s = max(lease_s / _PER_LEASE, longest_lease_s / _PAUSES)
         self._budget = budget
         self._planned = 0
         # The longest pause before the next heartbeat, in seconds.
@@ -30,6 +34,6 @@ class Pace:
         kept = self._policy_s / _PER_LEASE
         grown = min(kept * float(_GROWTH**self._planned), self._budget.interval_s)
         self._planned = min(self._planned + 1, _MOST_GROWN)
-        self.longest_s = max(kept, grown, self._budget.wait_after_push_s())
+        self.longest_s = min(max(kept, grown, self._budget.wait_after_push_s()), self._most_s)
         self.lease_s = max(self._policy_s, _PAUSES * self.longest_s)
         return self.lease_s

@@ -1,5 +1,6 @@
 """Watches a running command: pushes heartbeats with its output, and ends it when it is cancelled or told to stop."""
 
+import math
 import time
 from contextlib import suppress
 from enum import Enum
@@ -18,6 +19,8 @@ _LOOK_S = 0.3
 _NOTE_S = 5.0
 # The time between two pieces of log is this share of the run time so far, to bound the number of commits.
 _SHARE = 1 / 200
+# How often the other runners that share the push budget are counted.
+_COUNT_S = 30.0
 LONGEST_PAUSE_S = 5.0
 
 
@@ -95,6 +98,7 @@ class Keepalive:
         self._began = self._last = self._last_look = time.monotonic()
         # The step that the branch shows as running; None before the first heartbeat.
         self._known: int | None = None
+        self._counted = -math.inf
 
     def check(self, step: int | None = None) -> None:
         """Push a heartbeat if it is time, and raise RunStopped if the request must end."""
@@ -121,6 +125,14 @@ class Keepalive:
         if now - self._last < self._pause(now, news=has_news):
             return None
         self._last = now
+        pushed = self._push(step)
+        if now - self._counted >= _COUNT_S:
+            # After the push, so that a slow bus delays no heartbeat.
+            self._counted = now
+            self._context.bus.budget.sharers = 1 + self._context.others.count_busy()
+        return pushed
+
+    def _push(self, step: int | None) -> Pushed:
         try:
             if step is None:
                 return self._lease.advance(State.RUNNING, detail=self._doing)

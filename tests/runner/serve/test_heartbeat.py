@@ -24,11 +24,18 @@ class Branch:
         self.log = LogStream()
         self.beats: list[float] = []
         self.ends: Pushed | Exception = Pushed.DONE
+        # How many other runners are busy, and when they were counted.
+        self.busy = 0
+        self.counted: list[float] = []
+
+    def count_busy(self) -> int:
+        self.counted.append(self.now - 1000.0)
+        return self.busy
 
     def begin(self, lease_s: float, per_minute: int, claims: int = 1):
         """Return what a claim works with, after so many pushes of others."""
         budget = Budget(per_minute)
-        self.pace = Pace(lease_s, budget)
+        self.pace = Pace(lease_s, budget, 900.0)
         for _ in range(claims):
             self.pace.plan()
             budget.spend()
@@ -36,7 +43,7 @@ class Branch:
         self.leases = [self.pace.lease_s]
         self.budget = budget
         policy = SimpleNamespace(bus=SimpleNamespace(lease_s=lease_s, poll=(0.1, 0.2)))
-        return SimpleNamespace(bus=SimpleNamespace(budget=budget), policy=policy)
+        return SimpleNamespace(bus=SimpleNamespace(budget=budget), policy=policy, others=self)
 
     def beat(self, step: int) -> Pushed:
         del step
@@ -104,6 +111,57 @@ def test_a_small_push_budget_spreads_them(branch):
     beats = run(branch, 120, prints=lambda _t: True, per_minute=6)
 
     assert beats == pytest.approx([0.5, 15.5, 30.5, 60.1, 75.1, 90.1, 105.1], abs=0.3)
+
+
+@pytest.mark.rows(1)
+@pytest.mark.parametrize("busy", [4, 1, 9])
+def test_runners_that_are_busy_together_share_the_push_budget(branch, busy):
+    branch.busy = busy
+    beats = run(branch, 1800, prints=lambda _t: True, per_minute=6)
+
+    assert len(beats) * (1 + busy) <= 6 * 30
+
+
+@pytest.mark.rows(1)
+@pytest.mark.parametrize("busy", [10_000, 1, 29])
+@pytest.mark.parametrize("prints", [lambda _t: True, lambda _t: False])
+def test_a_shared_budget_ends_no_lease(branch, busy, prints):
+    branch.busy = busy
+    beats = run(branch, 1800, prints=prints, per_minute=6)
+
+    ends = [0.0, *beats]
+    for (earlier, later), lease_s in zip(itertools.pairwise(ends), branch.leases, strict=False):
+        assert later - earlier <= min(lease_s, 900.0) * 0.6
+    assert ends[-1] > 1800 - 450.2
+
+
+def test_the_busy_runners_are_counted_now_and_then_and_not_for_a_short_job(branch):
+    run(branch, 0.4)
+    assert branch.counted == []
+
+    branch.beats.clear()
+    run(branch, 300, prints=lambda _t: True)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(branch.counted)]
+    assert min(pauses) >= 30
+
+
+def test_a_runner_whose_rivals_have_ended_has_the_whole_budget_again(branch):
+    branch.busy = 9
+    beating = Keepalive(branch.begin(120.0, 6), branch)
+
+    def beats(begins, ends):
+        before = len(branch.beats)
+        for tick in range(int(begins * 10), int(ends * 10)):
+            branch.now = 1000.0 + tick / 10
+            branch.log.add(b"a line\n")
+            beating.beat(0)
+        return len(branch.beats) - before
+
+    shared = beats(0, 900)
+    branch.busy = 0
+    beats(900, 1500)
+
+    assert beats(1500, 2400) > 3 * shared
 
 
 @pytest.mark.rows(1)

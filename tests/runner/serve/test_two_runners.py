@@ -250,3 +250,17 @@ def test_beside_a_runner_that_cannot_run_them_all_requests_succeed(runners, clie
     assert able.stop() == 0
     last = client.run("noop")
     assert last.wait(120).state is State.REFUSED
+
+
+def test_runners_count_those_that_announce_a_job(serving, monkeypatch):
+    monkeypatch.setattr("runner.state.announcer._BUSY_S", 0.0)
+    monkeypatch.setattr("runner.bus.others._LOOK_S", 0.0)
+    _, one = serving("one")
+    _, two = serving("two")
+
+    assert two.others.count_busy() == 0
+    one.announcer.set_branch("mac-bridge/touch-1795977574-095c2dde9cd2")
+    assert one.bus.push_record(one.announcer.take())
+
+    assert two.others.count_busy() == 1
+    assert one.others.count_busy() == 0
