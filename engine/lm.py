@@ -11,6 +11,7 @@ import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import engine.mx  # noqa: F401 - the order is the point
@@ -94,8 +95,15 @@ except ImportError as error:
         install.how(),
     ) from error
 
+
+def architecture(name: str) -> Any:
+    """Return mlx-lm's module of a model architecture."""
+    return import_module(f"mlx_lm.models.{name}")
+
+
 __all__ = [
     "PreTrainedTokenizerFast",
+    "architecture",
     "base",
     "cache",
     "generate_step",

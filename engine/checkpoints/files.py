@@ -137,6 +137,15 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
     return tensors
 
 
+def format_of(path: Path) -> str | None:
+    """Return the format that a safetensors file names for itself, such as ``mlx`` or ``pt``; None without one."""
+    read_header(path)
+    with path.open("rb") as file:
+        about = json.loads(file.read(int.from_bytes(file.read(8), "little"))).get("__metadata__")
+    name = about.get("format") if isinstance(about, dict) else None
+    return name if isinstance(name, str) else None
+
+
 def _is_whole(entry: dict[str, Any]) -> bool:
     """Return whether a tensor has as many bytes as its shape and type need, or may have, if the type is unknown."""
     start, end = entry["data_offsets"]

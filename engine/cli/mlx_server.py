@@ -10,9 +10,9 @@ from bridge.common.version import version_option
 from engine import commit
 from engine.cli import serve
 from engine.cli.types import CACHE_SPEC
+from engine.dflash.kinds import DFLASH, KINDS
 
 UNIFORM_BITS = (2, 3, 4, 5, 6, 8)
-KINDS = ("dflash", "mtp", "eagle3")  # of drafters, as hosts name them
 
 
 @click.command(context_settings=CONTEXT)
@@ -27,8 +27,8 @@ KINDS = ("dflash", "mtp", "eagle3")  # of drafters, as hosts name them
     "--ctx-size", click.IntRange(0, 1 << 24), 0, show_default="the model's own",
     help="Maximum tokens of prompt and answer together.",
 )  # fmt: skip
-@option("--draft-model", REFERENCE, metavar="PATH", help="DFlash drafter.")
-@option("--draft-kind", str, "dflash", metavar="dflash", help="Kind of the drafter.")
+@option("--draft-model", REFERENCE, metavar="PATH", help="Drafter.")
+@option("--draft-kind", str, "dflash", metavar="|".join(KINDS), help="Kind of the drafter.")
 @option(
     "--block-size --draft-block-size block_size", click.IntRange(0, 512), 0, show_default="the drafter's own",
     help="Most tokens to verify at once.",
@@ -63,22 +63,24 @@ def command(
     The line "http server listening on http://HOST:PORT" on standard output says that the model is loaded. If it cannot
     be loaded, the process ends with code 1 or 2, and standard error says why. SIGTERM ends the server.
     """
-    _check_drafter(draft_kind)
+    _check_drafter(draft_kind, draft_model)
     cache = _cache(cache, kv_bits, kv_quant_scheme)
-    settings = _settings(model, model_id or None, draft_model or None, cache=cache, **options)
+    draft = draft_model or (draft_kind if draft_kind in KINDS and KINDS[draft_kind].within else None)
+    settings = _settings(model, model_id or None, draft, cache=cache, **options)
     from engine.serve.main import run
 
     run(settings, prewarm=True, waits=True)
 
 
-def _check_drafter(kind: str) -> None:
-    """Raise UsageError for a kind of drafter that this engine does not have."""
-    if kind in ("", "dflash"):
+def _check_drafter(kind: str, draft: str | None) -> None:
+    """Raise UsageError for a kind of drafter that this engine does not have, or that needs a drafter's files."""
+    if kind in ("", DFLASH) or (kind in KINDS and (draft or KINDS[kind].within)):
         return
     if kind in KINDS:
-        reason = "this engine only verifies the drafts of DFlash drafters"
-        raise click.UsageError(f"--draft-kind {kind}: {reason}; give one, or leave --draft-model out")
-    raise click.UsageError(f"--draft-kind {kind}: there is no such kind of drafter; the only one is dflash")
+        raise click.UsageError(
+            f"--draft-kind {kind}: such a drafter has files of its own; give --draft-model"
+        )
+    raise click.UsageError(f"--draft-kind {kind}: there is no such kind of drafter, only {', '.join(KINDS)}")
 
 
 def _cache(spec: str, bits: float, scheme: str) -> str:

@@ -13,7 +13,9 @@ model = options(
 )
 
 draft = option(
-    "--draft", REFERENCE, help="Folder, hub id or pair name of the drafter.  [default: the model's own]"
+    "--draft",
+    REFERENCE,
+    help="Folder, hub id or pair name of the drafter, or mtp: the head in the model.  [default: the model's own]",
 )
 
 embed_scale = option(

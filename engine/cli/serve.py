@@ -48,7 +48,7 @@ class Size(click.ParamType[int]):
 @option("--cache", CACHE_SPEC, "raw", help="Cache spec of requests that name none.")
 @option("--boundary", click.IntRange(0, 512), 0, help="First and last layers to leave raw.")
 @option(
-    "--draft", REFERENCE, "auto", metavar="auto|none|lookup|dflash|dflash-package|REF",
+    "--draft", REFERENCE, "auto", metavar="auto|none|lookup|dflash|eagle3|mtp|dflash-package|REF",
     help="Drafter of requests that name none, or the drafter to load.",
 )  # fmt: skip
 @option(

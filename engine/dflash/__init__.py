@@ -1,11 +1,11 @@
-"""Speculative decoding with DFlash drafters: block diffusion heads that read the target's hidden layers."""
+"""Speculative decoding: DFlash drafters, EAGLE-3 and MTP heads, and prompt lookup."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from engine.dflash.drafter.load import load_draft
     from engine.dflash.drafter.model import DFlashDrafter
-    from engine.dflash.drafter.weights import load_draft
     from engine.dflash.loop import stream_generate
     from engine.dflash.step import Stats, Step
     from engine.dflash.target.taps import Tapped
@@ -17,7 +17,7 @@ _MODULES = {
     "Stats": "step",
     "Step": "step",
     "Tapped": "target.taps",
-    "load_draft": "drafter.weights",
+    "load_draft": "drafter.load",
     "stream_generate": "loop",
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 from engine.cache.protocol import Cache
 from engine.dflash.interrupts import postponed
 from engine.dflash.propose.adaptive import Policy, RoundPlan
+from engine.dflash.propose.costs import LOOKUP, PLAIN
 from engine.dflash.propose.lookup import BLOCK, Lookup
 from engine.dflash.propose.proposer import Proposer
 from engine.dflash.rollback import Rollback
@@ -119,7 +120,9 @@ class Run:
     def plan(self) -> RoundPlan:
         """Return the plan of the next round."""
         block, model = self.blocks
-        return self.policy.choose(self.room, block, self.match, model=model if self.proposer else 0)
+        if self.proposer is None:
+            return self.policy.choose(self.room, block, self.match, model=0)
+        return self.policy.choose(self.room, block, self.match, model=model, kind=self.proposer.kind)
 
     @property
     def match(self) -> int:
@@ -133,7 +136,7 @@ class Run:
 
     def propose(self, plan: RoundPlan) -> tuple[mx.array, mx.array | None]:
         """Return drafts ``[1, n]``, on the device, and the distributions from which they were drawn."""
-        if plan.drafter == "lookup" and self.lookup is not None:
+        if plan.drafter == LOOKUP and self.lookup is not None:
             return mx.array([self.lookup.propose(plan.size)], mx.int32), None
         if self.proposer is None:
             raise ValueError(f"nothing drafts by {plan.drafter}")
@@ -179,7 +182,7 @@ class Run:
         """Run tokens ``[1, L]`` that are kept in any case; return their logits."""
         logits: mx.array
         logits, taps = self.rollback.advance(self._forward, tokens)
-        self._feed(taps)
+        self._feed(taps, tokens)
         return logits
 
     def forward(self, tokens: mx.array) -> tuple[mx.array, mx.array | None]:
@@ -192,10 +195,14 @@ class Run:
         self._syncs += 1
         return integers(tokens)
 
-    def keep(self, rows: int, taps: mx.array | None) -> None:
-        """Close the round: the first ``rows`` of its tokens are in the caches now."""
+    def keep(self, rows: int, taps: mx.array | None, tokens: mx.array | None = None) -> None:
+        """Close the round: the first ``rows`` of its tokens, ``[1, L]``, are in the caches now.
+
+        A head needs the tokens, to draft after them.
+        """
         self.rollback.commit(rows)
-        self._feed(None if taps is None else taps[:, :rows])
+        if taps is not None:
+            self._feed(taps[:, :rows], None if tokens is None else tokens[:, :rows])
 
     def take(self, tokens: Sequence[int]) -> tuple[tuple[int, ...], str]:
         """Commit tokens up to the first stop or the limit; return them, and the text that became final."""
@@ -233,7 +240,7 @@ class Run:
             # The first draft that was cut is known to be wrong; nothing is known about the later ones.
             plan = replace(plan, size=verified + 1)
         self.policy.learn(plan, match, accepted, timing.total)
-        plain = plan.drafter == "none"
+        plain = plan.drafter == PLAIN
         return Step(
             tokens,
             accepted=min(accepted, len(tokens)),
@@ -257,9 +264,9 @@ class Run:
                 # Another thread may use the caches next, and could not finish this one's computations.
                 mx.eval(self.states)
 
-    def _feed(self, taps: mx.array | None) -> None:
+    def _feed(self, taps: mx.array | None, tokens: mx.array | None) -> None:
         if taps is not None and self.proposer is not None:
-            self.proposer.feed(taps)
+            self.proposer.feed(taps, tokens)
 
     @property
     def states(self) -> list[mx.array]:

@@ -145,12 +145,13 @@ def speculate(run: Run, plan: RoundPlan) -> Step:
     drafts, drawn_from = run.propose(plan)
     plan = replace(plan, size=drafts.shape[1])  # a drafter may be unsure of the rest
     run.clock.lap("draft")
-    logits, taps = run.forward(mx.concatenate([run.pending, drafts], axis=1))
+    verified = mx.concatenate([run.pending, drafts], axis=1)
+    logits, taps = run.forward(verified)
     run.clock.lap("verify")
     n, last, proposed = run.accept(logits, drafts, drawn_from)
     run.clock.lap("wait")
     tokens, text = run.take([*proposed[:n], last])
-    run.keep(len(tokens), taps)  # the pending token's row, and those of all tokens but the last
+    run.keep(len(tokens), taps, verified)  # the pending token's row, and those of all tokens but the last
     return run.report(plan, match, n, tokens, text)
 
 
@@ -175,7 +176,7 @@ def plain(run: Run, plan: RoundPlan, going: Callable[[], bool] = lambda: True) -
         run.clock.restart()
         if run.finish_reason or not ahead:
             return
-        run.keep(1, taps)
+        run.keep(1, taps, token[None])
         token = following
 
 

@@ -121,6 +121,11 @@ class Shape:
         return len(self.target_layer_ids) * self.hidden_size
 
     @property
+    def bytes_a_token(self) -> int:
+        """Bytes that the context keeps for each accepted token, in float32."""
+        return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim * 4
+
+    @property
     def is_dflash2(self) -> bool:
         """Whether the layers have convolutions and a selector picks the drafts."""
         return self.architecture == DFLASH2

@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.dflash.kinds import KINDS
+
 # After WATCHED_DRAFTS drafts, an accepted share below LEAST_ACCEPTED leads to a warning.
 WATCHED_DRAFTS, LEAST_ACCEPTED = 200, 0.05
 
@@ -35,7 +37,7 @@ class Step:
     accepted: int = 0  # how many of them a drafter had proposed; the others are the target's own
     # Text that became final in this round: complete characters, free of stop tokens and stop strings.
     text: str = ""
-    drafter: str = "none"  # `dflash`, `lookup`, or `none` for a plain step
+    drafter: str = "none"  # a kind of drafter, `lookup`, or `none` for a plain step
     proposed: int = 0  # how many drafts the target verified
     finish_reason: str | None = None  # `stop` or `length` in the last step, None before
     timing: Timing = Timing()  # seconds of the round
@@ -126,7 +128,7 @@ class AcceptanceWatch:
 
     def add(self, step: Step) -> str | None:
         """Count a step; return a warning once it is due, but only the first time."""
-        if step.drafter == "dflash":
+        if step.drafter in KINDS:
             return self.count(step.proposed, step.accepted)
         return None
 

@@ -11,6 +11,7 @@ from typing import Any
 from engine.cache.protocol import Cache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
 from engine.dflash.generation import Run
+from engine.dflash.kinds import DFLASH
 from engine.dflash.step import Step
 from engine.errors import EngineError
 from engine.inject import NAME
@@ -48,7 +49,7 @@ class Package:
     def __init__(self, pair: Pair) -> None:
         if util.find_spec("dflash") is None:
             raise NotInjectedError("the dflash package is not installed", "pip install '.[parity]'")
-        if pair.draft is None:
+        if pair.draft is None or pair.draft.kind != DFLASH:
             raise NotInjectedError(f"no DFlash drafter is loaded for {pair.name}")
         self._module, self.draft = load_drafter(pair)
         self.target, self._tokenizer = pair.another_target(), pair.tokenizer

@@ -105,7 +105,7 @@ def _read(name: str, draft: str | Literal[False] | None) -> tuple[_CheckedModel,
         files.vocabulary_file(target.folder)
     if drafter:
         with drafter.tried(*unreadable):
-            drafter.reference = drafter.reference or registry.drafter(drafter.id)
+            drafter.reference = drafter.reference or registry.drafter(drafter.id, target.reference or name)
             drafter.read()
             if target.ok:
                 check_fit(drafter.config, target.config)
@@ -131,7 +131,8 @@ def _check_memory(parts: list[_CheckedModel]) -> None:
     from engine.models.target import chosen_dtype
 
     dtype = chosen_dtype(None)
-    needed = sum(files.loaded_bytes(part.folder, dtype.size if dtype else None) for part in parts)
+    folders = {part.folder for part in parts}  # a head may stand in its target's files
+    needed = sum(files.loaded_bytes(folder, dtype.size if dtype else None) for folder in folders)
     there = host.memory_bytes()
     if needed > there:
         smaller = four_bit_name(parts[0].id) if parts[0].id in FOUR_BIT else None
@@ -158,9 +159,12 @@ def _run_target(target: _CheckedModel) -> Any:
 def _run_draft(drafter: _CheckedModel, pair: Any) -> None:
     """Load the drafter, and let it draft one token for its target, if that runs."""
     from engine.dflash import load_draft, stream_generate
+    from engine.dflash.kinds import MTP
     from engine.models.target import chosen_dtype
 
-    draft = load_draft(drafter.folder, chosen_dtype(None))
+    layers = len(pair.target.layers) if pair is not None else None
+    within = pair is not None and drafter.folder == pair.parts["target"].folder
+    draft = load_draft(drafter.folder, chosen_dtype(None), kind=MTP if within else None, layers=layers)
     if pair is not None:
         check_fit(drafter.config, pair.parts["target"].config, pair.tokenizer)
         options: dict[str, Any] = {"max_tokens": 2, "block_size": 2, "lookup": False, "adaptive": False}

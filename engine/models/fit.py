@@ -4,6 +4,7 @@ import hashlib
 from typing import Any
 
 from engine.checkpoints import files
+from engine.dflash.kinds import is_drafter_alone
 from engine.errors import BadInput
 from engine.tokens import Tokenizer
 
@@ -23,12 +24,14 @@ def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Tokenize
     """
     refuse_drafter(target)
     text = files.text_config(target)
+    # A head may be narrower than its target; DFlash's drafters and MTP heads are not.
+    known = {"target_hidden_size": draft.get("hidden_size"), **draft}
     for ours, theirs, noun in (
         ("num_target_layers", "num_hidden_layers", "layers"),
-        ("hidden_size", "hidden_size", "values in a hidden state"),
+        ("target_hidden_size", "hidden_size", "values in a hidden state"),
         ("vocab_size", "vocab_size", "tokens"),
     ):
-        made_for, has = draft.get(ours), text.get(theirs)
+        made_for, has = known.get(ours), text.get(theirs)
         if None not in (made_for, has) and made_for != has:
             raise BadInput(
                 f"the drafter was made for a target with {made_for} {noun}, and this one has {has}", FIX
@@ -58,7 +61,7 @@ def _vocabulary(tokenizer: Tokenizer) -> str:
 
 def refuse_drafter(config: dict[str, Any]) -> None:
     """Raise BadInput if a target's configuration is in fact a drafter's."""
-    if "dflash_config" in config:
+    if "dflash_config" in config or is_drafter_alone(config):
         raise BadInput(
             "the target's folder holds a drafter", "give the target's folder, and this one as its draft"
         )

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from engine.checkpoints import digests, files, hub
 from engine.checkpoints.published import PAIRS
 from engine.dflash import load_draft
+from engine.dflash.kinds import DFLASH, MTP
 from engine.dflash.target.embeddings import TargetEmbeddings, embed_scale_of, factor_of
 from engine.errors import BadInput
 from engine.lm import utils as lm_utils
@@ -57,7 +58,7 @@ class Pair:
 
         ``target`` is the target's own, None what the checkpoint says; ``both`` is None, see ``rescaled``.
         """
-        if self.draft is not None:
+        if self.draft is not None and self.draft.kind == DFLASH:
             if isinstance(scale, str):
                 scale = factor_of(self.target) if scale == "target" else None
             scale = self._embed_scale() if scale is None else scale
@@ -67,9 +68,9 @@ class Pair:
     def rescaled(self) -> "Pair | None":
         """Return the pair with the drafter's other factor: the target's if it reads plain rows, otherwise 1.
 
-        Returns None if there is no drafter or both factors are the same. This pair does not change.
+        Returns None if there is no DFlash drafter or both factors are the same. This pair does not change.
         """
-        if self.draft is None:
+        if self.draft is None or self.draft.kind != DFLASH:
             return None
         own = self._embed_scale()
         other = factor_of(self.target) if own == 1 else 1.0
@@ -105,7 +106,8 @@ def load(
     Args:
         name: ``tiny`` or ``tiny-hybrid`` (bundled), a published pair's short name such as ``qwen3-8b``, a
             folder that holds ``target/`` and ``draft/``, a folder with a model, or a hub id.
-        draft: the drafter's folder or hub id. None: the one that comes with the name, if any; False: none.
+        draft: the drafter's folder or hub id; ``mtp``: the head in the target's own files. None: the one that comes
+            with the name, if any; False: none.
         dtype: ``float32``, ``float16``, ``bfloat16`` or ``stored``. None: float32 on the CPU, where half
             types are slow, and the stored type elsewhere.
         restore: the restorer's folder. None: the one that comes with the name, if any; False: none. If the restorer
@@ -131,7 +133,9 @@ def load(
     tokenizer, drafter = load_tokenizer(at, config), None
     if "draft" in parts:
         check_fit(parts["draft"].config, config, tokenizer)
-        drafter = load_draft(parts["draft"].folder, dtype=chosen)
+        within = folders["draft"][1] == at  # a target's own files hold a head of one kind only
+        layers = len(target.layers)
+        drafter = load_draft(parts["draft"].folder, chosen, kind=MTP if within else None, layers=layers)
     restorer = _load_restorer(parts, target, drafter, chosen) if "reconstruction" in parts else None
     return Pair(target, drafter, tokenizer, source.name, parts, restorer)
 
@@ -141,9 +145,9 @@ def _load_restorer(
 ) -> Any:
     folder = parts["reconstruction"].folder
     if drafted.is_drafted(folder):
-        if drafter is None:
+        if drafter is None or drafter.kind != DFLASH:
             raise BadInput(
-                f"the restorer in {folder} reads a drafter, and the target has none", drafted.AGAIN
+                f"the restorer in {folder} reads a DFlash drafter, and the target has none", drafted.AGAIN
             )
         known = weights.target_digest(parts["target"].folder), weights.target_digest(parts["draft"].folder)
         return drafted.load_drafted(folder, drafter.bind(target), target, known, dtype)

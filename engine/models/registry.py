@@ -11,6 +11,7 @@ from typing import Literal
 from bridge.common import environment, install
 from engine.checkpoints.hub import local
 from engine.checkpoints.published import ALONE, BUNDLED, CHATS, PUBLISHED, WHEELS
+from engine.dflash.kinds import KINDS
 from engine.errors import BadInput
 
 DATA = Path(__file__).with_name("data")  # the models' folder in a source tree
@@ -51,8 +52,8 @@ def find(
 ) -> Source:
     """Return the source of a model, given as to ``engine.models.load``.
 
-    The drafter may also be a folder that holds ``draft/``, or the name of the pair that it is bundled or published
-    with; the restorer also a folder that holds ``restore/``.
+    The drafter may also be a folder that holds ``draft/``, the name of the pair that it is bundled or published with,
+    or ``mtp`` for the head in the target's own files; the restorer also a folder that holds ``restore/``.
 
     Raises:
         BadInput: the name is empty, or this installation does not have the bundled pair.
@@ -61,12 +62,14 @@ def find(
     if restore is not None:
         source = replace(source, restore=None if restore is False else _inner(restore, "restore"))
     if draft is not None:
-        source = replace(source, draft=None if draft is False else drafter(draft))
+        source = replace(source, draft=None if draft is False else drafter(draft, source.target))
     return source
 
 
-def drafter(draft: str | Path) -> str | None:
-    """Return the reference to a drafter, which is named as in ``find``."""
+def drafter(draft: str | Path, target: str) -> str | None:
+    """Return the reference to a drafter, which is named as in ``find``, of the target with another reference."""
+    if draft in KINDS and KINDS[str(draft)].within:
+        return target
     if str(draft) in (*BUNDLED, *WHEELS, *PUBLISHED):
         return _named(str(draft)).draft
     return _inner(draft, "draft")

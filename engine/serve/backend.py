@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
+from engine.dflash.kinds import KINDS
 from engine.inject import NAME as PACKAGE
 from engine.marks import SEPARATOR, Marks
 from engine.serve.errors import ApiError, too_long
@@ -28,7 +29,7 @@ from engine.serve.settings import Settings
 from engine.stop_strings import TextSplitter
 from engine.tokens import Tokenizer, encode
 
-DRAFTS = ("auto", "none", "lookup", "dflash", PACKAGE)
+DRAFTS = ("auto", "none", "lookup", *KINDS, PACKAGE)
 ENDING = 10.0  # seconds within which a closed backend should end
 STUCK = 60.0  # seconds without a sign of life after which it counts as stuck
 SHRINKS = 3  # about how many characters Unicode normalization can turn into one

@@ -7,6 +7,7 @@ from functools import lru_cache
 from engine.cache import make_caches
 from engine.checkpoints import files, hub, settings
 from engine.dflash.batched_forward import BatchedForward
+from engine.dflash.kinds import DFLASH, KINDS
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.propose.answers import Answers
 from engine.dflash.rollback import rollback_for
@@ -90,12 +91,18 @@ class Resident(LoadedModel):
 def load_resident(name: str, draft: str, dtype: str | None, *, once: bool = False) -> Resident:
     """Load a model by name, folder or hub id, with its drafter; BadInput if it is missing or incomplete.
 
-    ``draft`` is ``auto``, ``dflash``, ``lookup``, ``none``, or a drafter's folder or hub id. With ``once``, weights are
-    not copied for speed.
+    ``draft`` is ``auto``, ``lookup``, ``none``, a kind of drafter, or a drafter's folder or hub id. With ``once``,
+    weights are not copied for speed.
     """
     pair = load(name, drafter_of(draft), dtype=dtype)
-    if draft in ("dflash", PACKAGE) and pair.draft is None:
+    wanted = DFLASH if draft == PACKAGE else draft
+    if wanted in KINDS and pair.draft is None:
         raise BadInput(f"no drafter belongs to {name}", "give one with --draft, or leave the option out")
+    if wanted in KINDS and pair.draft.kind != wanted:
+        has, title = KINDS[pair.draft.kind].title, KINDS[wanted].title
+        raise BadInput(
+            f"the drafter of {name} is of the kind {has}, not {title}", "leave --draft out, or give one"
+        )
     if once:
         for model in filter(None, (pair.target, pair.draft)):
             forbid_copies(model)
@@ -118,7 +125,7 @@ def resident_of(name: str, pair: Pair) -> Resident:
         drafted=pair.draft is not None,
         sampling=settings.sampling(pair.parts["target"].folder),
         pair=pair,
-        joint=BatchedForward(target, pair.draft.config.target_layer_ids if pair.draft else ()),
+        joint=BatchedForward(target, pair.draft.layer_ids(target) if pair.draft else ()),
         agreement=measure_agreement(target, pair.draft),
     )
 
@@ -136,5 +143,5 @@ def _takes(target: nn.Module, name: str, spec: str) -> bool:
 def expected_weights(name: str, draft: str, dtype: str | None) -> int:
     """Return the bytes of a model's weights in memory, without copies, from its files; see ``load_resident``."""
     chosen = chosen_dtype(dtype)
-    folders = [hub.folder_of(reference) for _, _, reference in registry.find(name, drafter_of(draft)).parts()]
+    folders = {hub.folder_of(reference) for _, _, reference in registry.find(name, drafter_of(draft)).parts()}
     return sum(files.loaded_bytes(folder, chosen.size if chosen else None) for folder in folders)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.dflash.kinds import KINDS
 from engine.inject import NAME as PACKAGE
 
 MB = 1 << 20
@@ -53,4 +54,6 @@ class Settings:
 
 def drafter_of(draft: str) -> Any:
     """Return the drafter argument for ``engine.models.load``."""
-    return {"auto": None, "dflash": None, PACKAGE: None, "none": False, "lookup": False}.get(draft, draft)
+    if draft in KINDS:
+        return draft if KINDS[draft].within else None
+    return {"auto": None, PACKAGE: None, "none": False, "lookup": False}.get(draft, draft)

@@ -36,17 +36,22 @@ class Oracle:
     def taps(self):
         return np.concatenate([np.array(part) for part in self.fed])
 
+    kind, shared = "dflash", None
+
+    def layer_ids(self, _):
+        return self.config.target_layer_ids
+
     def bind(self, _):
         return self
 
     def make_cache(self, offset=0):
         return DraftContext([], offset)
 
-    def absorb(self, taps, context):
+    def absorb(self, taps, context, tokens=None):  # noqa: ARG002
         self.fed.append(taps[0])
         context.offset += taps.shape[1]
 
-    def propose(self, bonus, taps, context, n, pick=None):  # noqa: ARG002 - it needs no bonus
+    def propose(self, bonus, taps, context, n, pick=None, tokens=None):  # noqa: ARG002 - it needs no bonus
         if taps is not None:
             self.absorb(taps, context)
         at = context.offset + 1

@@ -24,7 +24,7 @@ SECOND_LINE = "; Alt-Enter begins a new line"
 @option("--model name", REFERENCE, "tiny-chat", metavar="REF", help="A name, a folder or a hub id.")
 @option("--system", help="System message of the conversation.")
 @option(
-    "--draft", REFERENCE, "auto", metavar="auto|none|lookup|dflash|REF", help="Drafter, as in `serve`.",
+    "--draft", REFERENCE, "auto", metavar="auto|none|lookup|dflash|eagle3|mtp|REF", help="Drafter, as in `serve`.",
 )  # fmt: skip
 @option("--cache", CACHE_SPEC, "raw", help="Cache spec: raw, e8v@4.25, affine@4g64, ...")
 @option(

@@ -53,6 +53,18 @@ class LayerContext:
         self.buffers = grown
         self.start, self.end = 0, self.end - self.start
 
+    def saved(self, start: int, end: int) -> list[mx.array]:
+        """Return copies of the positions ``start`` to ``end``, or of the window, for the prefix cache."""
+        if self.keep is not None:
+            start, end = self.start, self.end
+        return [copied(x, start, end) for x in self.buffers]
+
+    def restore(self, saved: list[list[mx.array]]) -> None:
+        """Continue after what ``saved`` returned for each block, one after another."""
+        blocks = saved if self.keep is None else saved[-1:]
+        self.buffers = [joined([block[i] for block in blocks]) for i in range(2)]
+        self.start, self.end = 0, self.buffers[0].shape[2]
+
     def copy(self) -> "LayerContext":
         """Return an independent copy of this context."""
         copied = LayerContext(None if self.keep is None else self.keep + 1)
@@ -83,3 +95,15 @@ class DraftContext:
     def nbytes(self) -> int:
         """Bytes of all buffers."""
         return sum(x.nbytes for x in self.state)
+
+
+def copied(x: mx.array, start: int, end: int) -> mx.array:
+    """Copy some positions of an array, which are on axis 2, so that the rest can be freed."""
+    if end - start < 2:  # noqa: PLR2004 - nothing to join
+        return mx.contiguous(x[:, :, start:end])
+    return mx.concatenate([x[:, :, start : start + 1], x[:, :, start + 1 : end]], axis=2)
+
+
+def joined(parts: list[mx.array]) -> mx.array:
+    """Return the positions of several arrays, or their bytes in NumPy's, one after another."""
+    return mx.concatenate(parts, axis=2) if len(parts) > 1 else mx.array(parts[0])

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from engine.dflash.config import DraftConfig
-from engine.dflash.drafter.model import DFlashDrafter, Proposal, token_array
+from engine.dflash.drafter.model import DFlashDrafter
+from engine.dflash.drafter.protocol import Proposal, token_array
 from engine.dflash.shape import DFLASH
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.rotary import Rotations
@@ -146,6 +147,8 @@ class TorchDrafter:
         BadInput: the drafter is a DFlash2 or DSpark one, or torch does not find the device.
     """
 
+    kind = "dflash"
+
     def __init__(self, draft: DFlashDrafter, device: str | None = None) -> None:
         if draft.config.architecture != DFLASH:
             raise BadInput(
@@ -162,6 +165,10 @@ class TorchDrafter:
         except (RuntimeError, AssertionError) as error:
             raise BadInput(f"torch cannot use {self.device}: {error}", "choose another device") from error
         self.layers = TorchLayers(self.config, weights, self.device, torch.float32)
+
+    def layer_ids(self, target: nn.Module) -> tuple[int, ...]:  # noqa: ARG002 - the configuration has them
+        """Return the layers of a target whose outputs the drafter reads."""
+        return self.config.target_layer_ids
 
     def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundTorch":
         """Return this drafter with a target's embeddings and head; see ``DFlashDrafter.bind``."""
@@ -183,6 +190,8 @@ class TorchContext:
 class BoundTorch:
     """The counterpart of ``engine.dflash.drafter.model.BoundDFlash``."""
 
+    shared = None
+
     def __init__(self, drafter: TorchDrafter, embeddings: DraftEmbeddings) -> None:
         self.drafter, self.config, self.embeddings = drafter, drafter.config, embeddings
 
@@ -190,7 +199,7 @@ class BoundTorch:
         """Return an empty context."""
         return TorchContext(offset, start=offset)
 
-    def absorb(self, taps: mx.array, context: TorchContext) -> None:
+    def absorb(self, taps: mx.array, context: TorchContext, tokens: mx.array | None = None) -> None:  # noqa: ARG002
         """Append accepted tokens to the context."""
         layers, new = self.drafter.layers, taps.shape[1]
         states = layers.fused_taps(self._there(taps))
@@ -209,14 +218,15 @@ class BoundTorch:
         context: TorchContext,
         n_drafts: int,
         pick: Callable[[mx.array], mx.array] | None = None,
+        tokens: mx.array | None = None,  # noqa: ARG002
     ) -> Proposal:
         """Draft the tokens after ``bonus``; see ``BoundDFlash.propose``. Torch has computed when it returns."""
         if taps is not None and taps.shape[1]:
             self.absorb(taps, context)
         layers, config, block = self.drafter.layers, self.config, n_drafts + 1
         masks = mx.full((n_drafts,), config.mask_token_id, mx.int32)
-        tokens = mx.concatenate([token_array(bonus).astype(mx.int32), masks])
-        states = self._there(self.embeddings.embed(tokens)[None])
+        block_ids = mx.concatenate([token_array(bonus).astype(mx.int32), masks])
+        states = self._there(self.embeddings.embed(block_ids)[None])
         at = torch.arange(context.offset, context.offset + block, device=layers.device)[None]
         key_at = torch.arange(context.start, context.offset, device=layers.device)
         empty = torch.zeros((1, config.num_key_value_heads, 0, config.head_dim), device=layers.device)

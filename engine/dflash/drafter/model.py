@@ -15,7 +15,7 @@ head reads the drafts.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -25,6 +25,8 @@ from engine.dflash.drafter.dflash2 import CandidateSelector, ConvLayer
 from engine.dflash.drafter.dspark import ConfidenceHead, MarkovHead
 from engine.dflash.drafter.fused import FusedLayers
 from engine.dflash.drafter.layers import DraftLayer, add_norm, block_mask, norm_rotate
+from engine.dflash.drafter.protocol import Proposal, largest, token_array
+from engine.dflash.shape import DFLASH
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.rotary import Rotations
 from engine.dflash.target.small_gemm import form_of, with_products
@@ -34,19 +36,10 @@ from engine.mx import mx, nn
 _FUSING = threading.Lock()
 
 
-class Proposal(NamedTuple):
-    """A block's drafts, not evaluated yet."""
-
-    tokens: mx.array  # `[1, n]`
-    # The logits from which the tokens were picked: `[1, n, vocabulary]`, or `[1, n, k]` over `candidates`
-    # only.
-    logits: mx.array
-    candidates: mx.array | None = None  # `[1, n, k]` token ids, or None
-    confidences: mx.array | None = None  # DSpark's, `[1, n]`, or None
-
-
 class DFlashDrafter(nn.Module):
     """A drafter's weights, under their published names."""
+
+    kind = "dflash"
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
@@ -75,6 +68,10 @@ class DFlashDrafter(nn.Module):
             if self._fused is None or not self._fused.fits(self.layers) or self._fused.form != form:
                 self._fused = FusedLayers(self.layers, self.config, form)
             return self._fused
+
+    def layer_ids(self, target: nn.Module) -> tuple[int, ...]:  # noqa: ARG002 - the configuration has them
+        """Return the layers of a target whose outputs the drafter reads."""
+        return self.config.target_layer_ids
 
     def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundDFlash":
         """Return this drafter with a target's embeddings and head, for one generation.
@@ -112,11 +109,16 @@ class BoundDFlash:
         """Return an empty context, whose first token will be at position ``offset``."""
         return DraftContext([self.config.window(i) for i in range(self.config.num_hidden_layers)], offset)
 
-    def absorb(self, taps: mx.array, context: DraftContext) -> None:
+    @property
+    def shared(self) -> Hashable:
+        """Generations over the same matrices can draft together, if their rows interact only in attention."""
+        return id(self.fused) if self.config.architecture == DFLASH else None
+
+    def absorb(self, taps: mx.array, context: DraftContext, tokens: mx.array | None = None) -> None:  # noqa: ARG002
         """Append accepted tokens to the context, without drafting.
 
         ``taps`` are the target's chosen layers at the tokens that follow the context, ``[1, new, chosen * hidden]``, as
-        ``engine.dflash.target.taps.Tapped`` gives them.
+        ``engine.dflash.target.taps.Tapped`` gives them. The tokens themselves are not needed.
         """
         new = self.count(taps)
         cos, sin = self.rotations.at(context.offset, new)
@@ -132,18 +134,12 @@ class BoundDFlash:
         context: DraftContext,
         n_drafts: int,
         pick: Callable[[mx.array], mx.array] | None = None,
+        tokens: mx.array | None = None,  # noqa: ARG002
     ) -> Proposal:
-        """Draft the tokens after ``bonus``. Nothing is computed before a result is read.
+        """Draft the tokens after ``bonus``; see ``engine.dflash.drafter.protocol.BoundDrafter``.
 
-        Args:
-            bonus: the last committed token, whose taps are not known yet: a number, or an array with one token.
-            taps: of the tokens that were committed since the last call and before ``bonus``, as in ``absorb``;
-                None if there are none.
-            context: is advanced by the taps, not by the block.
-            n_drafts: how many tokens to draft, 1 or more. The block has one row more, except with
-                ``sample_from_anchor``.
-            pick: from logits ``[1, rows, choices]`` to indices ``[1, rows]``; None picks the largest. DFlash2
-                and DSpark call it for each row, because a row's pick changes the next row's logits.
+        The block has a row more than drafts, except with ``sample_from_anchor``. DFlash2 and DSpark call ``pick`` for
+        each row, because a row's pick changes the next row's logits.
         """
         hidden = self.states(bonus, taps, context, n_drafts)
         raw = self.embeddings.logits(hidden)
@@ -151,15 +147,15 @@ class BoundDFlash:
         before = token_array(bonus)
         if self.config.is_dflash2:
             selector = self.drafter.candidate_selector
-            return Proposal(*selector.select(hidden[None], logits, before, pick or _largest))
+            return Proposal(*selector.select(hidden[None], logits, before, pick or largest))
         if self.config.is_dspark:
-            tokens, logits, codes = self.drafter.markov_head.draft(logits, before, pick or _largest)
+            drafts, logits, codes = self.drafter.markov_head.draft(logits, before, pick or largest)
             has_head = self.config.enable_confidence_head
             sure = self.drafter.confidence_head(hidden[None], codes) if has_head else None
-            return Proposal(tokens, logits, confidences=sure)
+            return Proposal(drafts, logits, confidences=sure)
         # The soft cap does not change the order, so greedy decoding does not need it.
-        tokens = mx.argmax(raw, axis=-1)[None] if pick is None else pick(logits)
-        return Proposal(tokens, logits)
+        drafts = mx.argmax(raw, axis=-1)[None] if pick is None else pick(logits)
+        return Proposal(drafts, logits)
 
     def states(
         self, bonus: int | mx.array, taps: mx.array | None, context: DraftContext, n_drafts: int
@@ -283,12 +279,3 @@ def states_of(blocks: Sequence[Block]) -> list[mx.array]:
 def _ends(sizes: Sequence[int]) -> list[int]:
     """Return the ends of all but the last of consecutive parts."""
     return list(accumulate(sizes[:-1]))
-
-
-def token_array(token: int | mx.array) -> mx.array:
-    """Return a token as an array ``[1]``."""
-    return token.reshape(1) if isinstance(token, mx.array) else mx.array([token])
-
-
-def _largest(logits: mx.array) -> mx.array:
-    return mx.argmax(logits, axis=-1)

@@ -1,8 +1,9 @@
 """Drafters on disk, as ``config.json`` and safetensors: reads them strictly, and writes files that others can read."""
 
 from pathlib import Path
+from typing import Any
 
-from engine.checkpoints import files, hub, tensors
+from engine.checkpoints import tensors
 from engine.dflash.config import NATIVE, DraftConfig
 from engine.dflash.drafter.model import DFlashDrafter
 from engine.errors import BadInput
@@ -12,17 +13,13 @@ from engine.mx import DTYPES, mx, tree
 COPIES = ("embed_tokens.weight", "lm_head.weight")
 
 
-def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> DFlashDrafter:
-    """Load a drafter from a folder, which is tried first, or from the hub by ``owner/name``.
-
-    The weights are held in ``dtype``, None keeps the file's. On a CPU float32 is the fast one.
-
-    Raises:
-        BadInput: there is no such drafter, its configuration is invalid (see ``engine.dflash.config``), or
-            its weights are damaged or do not fit it.
-    """
-    folder = hub.folder_of(source)
-    data = files.read_config(folder)
+def load_dflash(
+    folder: Path,
+    data: dict[str, Any],
+    dtype: mx.Dtype | None,
+    layers: int | None = None,  # noqa: ARG001 - the file says it
+) -> DFlashDrafter:
+    """Load a DFlash drafter whose configuration is ``data``; see ``engine.dflash.drafter.load.load_draft``."""
     drafter = DFlashDrafter(DraftConfig.from_json(data, str(folder / tensors.CONFIG)))
     tensors.load_into(drafter, folder, dtype, unused=COPIES if data.get("architectures") == [NATIVE] else ())
     drafter.fused()

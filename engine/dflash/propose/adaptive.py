@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, inf
 
+from engine.dflash.kinds import DFLASH, KINDS
 from engine.dflash.propose.acceptance import Acceptance
-from engine.dflash.propose.costs import PLAIN, Measured, Nominal
+from engine.dflash.propose.costs import LOOKUP, PLAIN, Measured, Nominal
 
 SIZES = (1, 2, 3, 5, 7, 11, 15)  # drafts per round; few sizes, because each has its own kernels and costs
 SURE = 2  # tokens that have to agree before a fixed policy uses a match
@@ -29,7 +30,7 @@ CREDIT = 1.0  # plain steps that an answer's rounds may lose before it has token
 class RoundPlan:
     """What to do next."""
 
-    drafter: str  # `dflash`, `lookup` or `none`
+    drafter: str  # a kind of drafter, `lookup` or `none`
     size: int  # drafts to verify in one round; for `none`, the most plain tokens before asking again
 
 
@@ -38,14 +39,14 @@ class Policy:
 
     def __init__(self) -> None:
         self.accepted = {
-            "dflash": Acceptance(0.55),
-            "lookup": Acceptance(0.4, misses=0.67, places=LENGTHS),
+            **{name: Acceptance(kind.prior) for name, kind in KINDS.items()},
+            LOOKUP: Acceptance(0.4, misses=0.67, places=LENGTHS),
         }
 
     def begin(self) -> None:
         """Begin a generation. Estimates from earlier ones are kept."""
 
-    def choose(self, room: int, block: int, match: int, *, model: int) -> RoundPlan:
+    def choose(self, room: int, block: int, match: int, *, model: int, kind: str = DFLASH) -> RoundPlan:
         """Return the next plan.
 
         Args:
@@ -53,6 +54,7 @@ class Policy:
             block: the most rows that the target may verify at once.
             match: how many of the last tokens agree with the looked-up match; 0 without one.
             model: the most rows of a block of the draft model; 0 without one.
+            kind: of the draft model.
         """
         raise NotImplementedError
 
@@ -63,24 +65,24 @@ class Policy:
     def observe_matches(self, met: Iterable[tuple[int, bool]]) -> None:
         """Record for matches, used or not, their length and whether they predicted the answer's next token."""
         for length, right in met:
-            self.accepted["lookup"].learn(1, int(right), length)
+            self.accepted[LOOKUP].learn(1, int(right), length)
 
     def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:  # noqa: ARG002
         """Record the outcome and cost of a round or plain step. Matches are recorded by ``observe_matches`` instead."""
-        if plan.drafter == "dflash":
-            self.accepted["dflash"].learn(plan.size, accepted)
+        if plan.drafter in KINDS:
+            self.accepted[plan.drafter].learn(plan.size, accepted)
 
     def expected(self, plan: RoundPlan, match: int) -> float:
         """Return how many drafts of a plan will be accepted, on average."""
-        return self.accepted[plan.drafter].expected(plan.size, match if plan.drafter == "lookup" else 0)
+        return self.accepted[plan.drafter].expected(plan.size, match if plan.drafter == LOOKUP else 0)
 
 
 class Fixed(Policy):
     """Always proposes the whole block, from the drafter that is right more often. Uses no clock."""
 
-    def choose(self, room: int, block: int, match: int, *, model: int) -> RoundPlan:
+    def choose(self, room: int, block: int, match: int, *, model: int, kind: str = DFLASH) -> RoundPlan:
         """See ``Policy``."""
-        plans = _largest(room, block, match if match >= SURE else 0, model)
+        plans = _largest(room, block, match if match >= SURE else 0, model, kind)
         return max(plans, key=lambda plan: self.expected(plan, match), default=RoundPlan(PLAIN, room))
 
     def wants_drafts(self, room: int, block: int, match: int) -> bool:
@@ -110,9 +112,9 @@ class Adaptive(Policy):
         self.costs.begin()
         self._credit = max(-CREDIT, min(self._credit, CREDIT))
 
-    def choose(self, room: int, block: int, match: int, *, model: int) -> RoundPlan:
+    def choose(self, room: int, block: int, match: int, *, model: int, kind: str = DFLASH) -> RoundPlan:
         """See ``Policy``."""
-        best = self._best(room, block, match, model=model)
+        best = self._best(room, block, match, model=model, kind=kind)
         if not best:
             return RoundPlan(PLAIN, room)
         if sample := self.costs.measurements_due():
@@ -158,11 +160,11 @@ class Adaptive(Policy):
         if trial:
             self._trial_in = max(0.0, cost * self._pace - tokens) / TRIALS
 
-    def _best(self, room: int, block: int, match: int, *, model: int) -> list[RoundPlan]:
+    def _best(self, room: int, block: int, match: int, *, model: int, kind: str = DFLASH) -> list[RoundPlan]:
         """Return the best plan of each drafter that can propose now."""
         return [
             max(self._within_means(most), key=lambda plan: self._worth(plan, match))
-            for most in _largest(room, block, match, model)
+            for most in _largest(room, block, match, model, kind)
         ]
 
     def _within_means(self, most: RoundPlan) -> list[RoundPlan]:
@@ -183,8 +185,8 @@ class Adaptive(Policy):
         return self._worth(plan, match) > GAIN
 
 
-def _largest(room: int, block: int, match: int, model: int) -> list[RoundPlan]:
+def _largest(room: int, block: int, match: int, model: int, kind: str) -> list[RoundPlan]:
     """Return the plan with the most drafts of each drafter that can propose now; see ``Policy.choose``."""
-    rows = {"dflash": min(model, block), "lookup": block if match else 0}
+    rows = {kind: min(model, block), LOOKUP: block if match else 0}
     most = {drafter: min(count, room) - 1 for drafter, count in rows.items()}
     return [RoundPlan(drafter, size) for drafter, size in most.items() if size > 0]

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from engine.dflash.kinds import DFLASH, KINDS
+
 BEND = 7  # drafts after which each further one may cost less: many rows use a processor better than few
 FEATURES = 4
 
@@ -11,14 +13,17 @@ Cost = Callable[[str, int], float]
 
 
 class CostLine:
-    """The cost as a line with a bend over the number of drafts, plus a constant for a draft model.
+    """The cost as a line with a bend over the number of drafts, plus what drafting costs.
+
+    That is a constant for whole blocks, and grows with each draft if drafts are computed in turn.
 
     With one line for all sizes, a busy moment distorts no single size for long, and each size profits from
     measurements of the others. Nominal costs count as a few measurements, scaled by what rounds have cost so far.
     """
 
     memory = 0.96  # the factor by which each new measurement reduces the weight of earlier ones
-    prior, weight = (("lookup", 0), ("lookup", BEND), ("dflash", BEND)), 0.5  # measurements per point
+    prior = (("lookup", 0), ("lookup", BEND), (DFLASH, BEND))
+    weight = 0.5  # measurements per point
     # The slope beyond the bend, as the difference of two rounds; nominal until it was measured.
     beyond = (0.0, 0.0, 8.0, 0.0)
 
@@ -62,8 +67,12 @@ class CostLine:
 
 
 def _features(drafter: str, drafts: int) -> tuple[float, ...]:
-    """Return the features of a round's cost: one, the drafts up to the bend and beyond it, and a draft model."""
-    return 1.0, float(min(drafts, BEND)), float(max(drafts - BEND, 0)), float(drafter == "dflash")
+    """Return the features of a round's cost: one, the drafts up to the bend and beyond it, and what drafting takes.
+
+    One coefficient of drafting is enough, because a policy has one drafter.
+    """
+    drafting = KINDS[drafter].cost(drafts) if drafter in KINDS else 0.0
+    return 1.0, float(min(drafts, BEND)), float(max(drafts - BEND, 0)), drafting
 
 
 def _sums(row: Sequence[float], took: float) -> np.ndarray:

@@ -4,9 +4,10 @@ import sys
 from collections import deque
 from statistics import median
 
+from engine.dflash.kinds import KINDS
 from engine.dflash.propose.cost_line import BEND, CostLine
 
-PLAIN = "none"
+PLAIN, LOOKUP = "none", "lookup"
 
 
 class Nominal:
@@ -24,7 +25,9 @@ class Nominal:
 
     def of(self, drafter: str, drafts: int) -> float:
         """Return the cost of a round in plain steps."""
-        return 1.0 + self.row * drafts + (self.draft if drafter == "dflash" else 0.0)
+        return (
+            1.0 + self.row * drafts + (self.draft * KINDS[drafter].cost(drafts) if drafter in KINDS else 0.0)
+        )
 
     def most(self, drafter: str) -> int:  # noqa: ARG002
         """Return the most drafts whose cost is known well enough to risk them."""

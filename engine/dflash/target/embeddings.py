@@ -24,6 +24,9 @@ class TargetEmbeddings:
     embed_scale: float  # that factor, where the model keeps it as an attribute of that name, else 1
     head: Callable[[mx.array], mx.array]  # from hidden rows, already normed, to logits, without a soft cap
     layers: int  # how many layers the target has
+    norm: Callable[[mx.array], mx.array] | None = (
+        None  # the norm before the head, if it stands beside the layers
+    )
 
     @classmethod
     def of(cls, target: nn.Module) -> "TargetEmbeddings":
@@ -43,16 +46,24 @@ class TargetEmbeddings:
         # Only one factor applies: the table's own if it has one, otherwise the model's.
         scales = [module.embed_scale for module in (embed, inner) if hasattr(module, "embed_scale")]
         return cls(
-            embed, float(scales[0]) if scales else 1.0, heads[0] if heads else embed.as_linear, len(layers)
+            embed,
+            float(scales[0]) if scales else 1.0,
+            heads[0] if heads else embed.as_linear,
+            len(layers),
+            inner.get("norm"),
         )
 
     def check(self, config: DraftConfig) -> None:
         """Refuse a drafter that was made for other layers, another hidden size or another vocabulary (BadInput)."""
+        self.check_sizes(config.num_target_layers, config.hidden_size, config.vocab_size)
+
+    def check_sizes(self, layers: int | None, hidden: int, vocabulary: int) -> None:
+        """Refuse a drafter that was made for a target of other sizes (BadInput); None if it does not say."""
         rows = self.embed(mx.zeros((1,), mx.uint32))  # only the shape is looked at, nothing is computed
         shape = (self.layers, rows.shape[-1], self.head(rows).shape[-1])
-        wanted = (config.num_target_layers, config.hidden_size, config.vocab_size)
+        wanted = (layers, hidden, vocabulary)
         for name, has, wants in zip(("layers", "hidden size", "vocabulary"), shape, wanted, strict=True):
-            if has != wants:
+            if wants is not None and has != wants:
                 raise BadInput(
                     f"the drafter is for another target: {name} {wants}, this target has {has}",
                     "take the drafter that was published for this target, or train one",

@@ -14,6 +14,7 @@ from engine.cache.protocol import Cache
 from engine.cache.spec import parse
 from engine.dflash import stream_generate
 from engine.dflash.generation import evaluates_early
+from engine.dflash.kinds import DFLASH
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.step import Step
 from engine.dflash.target.embeddings import drafter_scale
@@ -173,7 +174,7 @@ def _ours(
         "early_layers": evaluates_early(config.get("loop", "lazy")),
         "products": form_of(pair.target),
     }
-    if draft is not None:
+    if draft is not None and draft.kind == DFLASH:
         options["embed_scale"] = drafter_scale(draft.config, pair.target)
     return Arm(
         name, role, OUR_LOOP, decode=start, oracle=oracle, options=options, profile=slow, **_over(pair, cache)
@@ -194,7 +195,7 @@ def package_arm(pair: Pair, block: int | None) -> SpeculationArm | None:
     ``block`` is the most rows to verify at once; None uses the drafter's own number.
     """
     # A block of one token drafts nothing, which the package does not support.
-    if pair.draft is None or block == 1 or util.find_spec("dflash") is None:
+    if pair.draft is None or pair.draft.kind != DFLASH or block == 1 or util.find_spec("dflash") is None:
         return None
     package, draft = load_drafter(pair)
     target = pair.another_target()

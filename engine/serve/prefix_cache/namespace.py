@@ -70,7 +70,7 @@ def namespace_of(resident: Resident, spec: str, boundary: int, block: int, *, dr
     if drafts:
         proposer = Proposer(pair.draft, pair.target)
         _, taps = proposer.tap(pair.target)(tokens, caches)
-        proposer.feed(taps)
+        proposer.feed(taps, tokens)
         saved = zip(snapshots.take_context(proposer.context, 0, block), proposer.context.layers, strict=True)
         context = tuple(form_of(snapshot, layer.keep or 0) for snapshot, layer in saved)
     else:

@@ -11,7 +11,8 @@ from typing import Any
 from engine.cache import wrapping
 from engine.cache.kinds import layout_of
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
-from engine.dflash.drafter.context import DraftContext
+from engine.dflash.drafter.context import copied, joined
+from engine.dflash.drafter.protocol import Context
 from engine.mx import mx, tree
 
 
@@ -43,7 +44,7 @@ def take(cache: Any, start: int, end: int) -> Snapshot:
         return Snapshot("unused", [])
     if layout == "growing":
         leaves = tree.tree_flatten([cache.keys, cache.values])
-        return Snapshot("segment", [_copy(x, start, end) for _, x in leaves], codec=codec)
+        return Snapshot("segment", [copied(x, start, end) for _, x in leaves], codec=codec)
     if layout == "ring":
         arrays = [_handle(cache.keys), _handle(cache.values)]
         return Snapshot("ring", arrays, [cache.offset, cache._idx], codec)  # noqa: SLF001 - no public name
@@ -58,9 +59,9 @@ def put(cache: Any, path: Sequence[Snapshot], length: int) -> None:
     if last.codec:
         cache.use_codec(last.codec)
     if last.kind == "segment":
-        joined = [_joined([block.arrays[i] for block in path]) for i in range(len(last.arrays))]
-        half = len(joined) // 2
-        keys, values = tuple(joined[:half]), tuple(joined[half:])
+        whole = [joined([block.arrays[i] for block in path]) for i in range(len(last.arrays))]
+        half = len(whole) // 2
+        keys, values = tuple(whole[:half]), tuple(whole[half:])
         cache.keys, cache.values = (keys, values) if half > 1 else (keys[0], values[0])
         cache.offset = length
     elif last.kind == "ring":
@@ -70,39 +71,21 @@ def put(cache: Any, path: Sequence[Snapshot], length: int) -> None:
         cache.cache = [_handle(x) for x in last.arrays]
 
 
-def take_context(context: DraftContext, start: int, end: int) -> list[Snapshot]:
+def take_context(context: Context, start: int, end: int) -> list[Snapshot]:
     """Return the snapshots of a drafter's context that has read ``end`` tokens, one per layer."""
     return [
-        Snapshot("segment", [_copy(x, start, end) for x in layer.buffers])
-        if layer.keep is None
-        else Snapshot("window", [_copy(x, layer.start, layer.end) for x in layer.buffers])
+        Snapshot("segment" if layer.keep is None else "window", layer.saved(start, end))
         for layer in context.layers
     ]
 
 
-def put_context(context: DraftContext, paths: Sequence[Sequence[Snapshot]], length: int) -> None:
+def put_context(context: Context, paths: Sequence[Sequence[Snapshot]], length: int) -> None:
     """Restore a fresh drafter context from a path of blocks."""
     for layer, path in zip(context.layers, paths, strict=True):
-        last = path[-1]
-        if last.kind == "segment":
-            layer.buffers = [_joined([block.arrays[i] for block in path]) for i in range(2)]
-        else:
-            layer.buffers = [mx.array(x) for x in last.arrays]
-        layer.start, layer.end = 0, layer.buffers[0].shape[2]
+        layer.restore([list(block.arrays) for block in path])
     context.offset = length
 
 
 def _handle(x: mx.array | None) -> mx.array | None:
     """Return another handle of an array, so that writing to one handle does not change the other."""
     return None if x is None else mx.array(x)
-
-
-def _copy(x: mx.array, start: int, end: int) -> mx.array:
-    """Copy some tokens of an array, so that the rest can be freed."""
-    if end - start < 2:  # noqa: PLR2004 - nothing to join
-        return mx.contiguous(x[:, :, start:end])
-    return mx.concatenate([x[:, :, start : start + 1], x[:, :, start + 1 : end]], axis=2)
-
-
-def _joined(parts: Sequence[Any]) -> mx.array:
-    return mx.concatenate(list(parts), axis=2) if len(parts) > 1 else mx.array(parts[0])

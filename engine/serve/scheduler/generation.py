@@ -9,6 +9,7 @@ from typing import Any
 from engine.cache import make_caches
 from engine.dflash import Stats
 from engine.dflash.generation import Run, block_limits
+from engine.dflash.kinds import KINDS
 from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy
 from engine.dflash.propose.costs import Nominal
 from engine.dflash.propose.lookup import Lookup
@@ -52,9 +53,10 @@ class Generation:
         self._path: BlockPath | None = None
         options, drafter = job.options, resident.pair.draft
         self._package = self._by_package(options) if options.draft == PACKAGE else None
-        self._with_draft = options.draft in ("auto", "dflash") and drafter is not None
-        if options.draft == "dflash" and drafter is None:
-            self.fallback = f"No DFlash drafter is loaded for {resident.name}; it decoded without drafts."
+        self._with_draft = drafter is not None and options.draft in ("auto", drafter.kind)
+        if options.draft in KINDS and not self._with_draft:
+            title = KINDS[options.draft].title
+            self.fallback = f"No {title} drafter is loaded for {resident.name}; it decoded without drafts."
         self._key = (resident.name, options.cache, options.boundary, self._with_draft)
         self._begin()
         self._turns = self._all_turns()
@@ -227,7 +229,7 @@ class Generation:
 
 def _policies(options: Options) -> tuple[Policy, Policy] | None:
     """Return fresh policies for a request that must decide alone: one for an answer alone, one beside other answers."""
-    if options.draft in ("lookup", "dflash"):
+    if options.draft == "lookup" or options.draft in KINDS:
         return Fixed(), Fixed()
     if options.drawn_by_seed:
         return Adaptive(Nominal()), Adaptive(Nominal())

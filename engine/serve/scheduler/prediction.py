@@ -30,10 +30,8 @@ def predicted(resident: Resident, options: Options, prompt: int, chunk: int, *, 
             total += nbytes * -(-min(tokens, most + chunk) // GRAIN) if kind == "ring" else nbytes
     if options.draft == PACKAGE and draft is not None and resident.package is None:
         total += parameter_bytes(draft)
-    if options.draft in ("auto", "dflash", PACKAGE) and draft is not None:
-        config = draft.config
-        row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
-        total += row * (tokens + GRAIN + (prompt if stored else 0))
+    if draft is not None and options.draft in ("auto", draft.kind, PACKAGE):
+        total += draft.config.bytes_a_token * (tokens + GRAIN + (prompt if stored else 0))
     return total + chunk * 4 * (resident.vocabulary + WIDTHS * resident.width)
 
 

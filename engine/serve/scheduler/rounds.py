@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from engine.dflash import loop
 from engine.dflash.generation import Run
+from engine.dflash.kinds import KINDS
 from engine.dflash.propose.adaptive import Fixed, Policy, RoundPlan
 from engine.dflash.propose.costs import PLAIN
 from engine.dflash.step import Step
@@ -92,12 +93,13 @@ def _round(
     if plan.drafter == PLAIN:
         plan = RoundPlan(PLAIN, 1)
     else:
-        shared = sharing and plan.drafter == "dflash"
+        shared = sharing and plan.drafter in KINDS
         drafts, drawn_from = (yield Draft(run, plan)) if shared else run.propose(plan)
         plan = replace(plan, size=drafts.shape[1])  # an unsure drafter returns fewer drafts
         run.clock.lap("draft")
     if guide is None:
-        logits, taps = yield Forward(run, mx.concatenate([run.pending, drafts], axis=1))
+        verified_ids = mx.concatenate([run.pending, drafts], axis=1)
+        logits, taps = yield Forward(run, verified_ids)
         verdict = run.judge(logits, drafts, drawn_from)
         yield Verdict(verdict)
         n, last, proposed = run.outcome(verdict)
@@ -106,7 +108,8 @@ def _round(
         proposed = run.read(drafts[0]) if drafts.shape[1] else []
         fit = guide.cut(proposed)
         verified = fit if fit < len(proposed) else None
-        logits, taps = yield Forward(run, mx.concatenate([run.pending, drafts[:, :fit]], axis=1))
+        verified_ids = mx.concatenate([run.pending, drafts[:, :fit]], axis=1)
+        logits, taps = yield Forward(run, verified_ids)
         judged, rows = fit, guide.shape(logits, proposed[:fit])
         if fit < len(proposed) and not run.sampler.greedy:
             # The row after the refused draft is never used, so any row will do.
@@ -119,7 +122,7 @@ def _round(
         committed = guide.until_end([*proposed[:n], last], run.room)
     run.clock.lap("verify")
     tokens, text = run.take(committed)
-    run.keep(len(tokens), taps)
+    run.keep(len(tokens), taps, verified_ids)
     reported = None
     if guide is not None:
         text += _watched(run, guide, tokens)

@@ -6,8 +6,8 @@ from typing import Any
 
 from engine.checkpoints.files import text_config
 from engine.dflash.config import DraftConfig
+from engine.dflash.drafter.load import load_draft
 from engine.dflash.drafter.model import DFlashDrafter
-from engine.dflash.drafter.weights import load_draft
 from engine.dflash.target.embeddings import TargetEmbeddings
 from engine.errors import BadInput
 from engine.mx import mx, nn
@@ -85,6 +85,10 @@ def drafter(config: DraftConfig, target: nn.Module, seed: int = 0) -> DFlashDraf
 def from_folder(source: str | Path, target: nn.Module) -> DFlashDrafter:
     """Return the drafter in a folder, in float32, to train it further; BadInput if that is impossible here."""
     draft = load_draft(source, mx.float32)
+    if not isinstance(draft, DFlashDrafter):
+        raise BadInput(
+            f"{source} is no DFlash drafter", "go on from a DFlash drafter, or train one from nothing"
+        )
     if draft.config.is_dflash2 or draft.config.is_dspark:
         kind = "DSpark drafter: its heads"
         if draft.config.is_dflash2:

@@ -9,7 +9,8 @@ import pytest
 
 from engine.dflash.config import DraftConfig
 from engine.dflash.drafter import weights as on_disk
-from engine.dflash.drafter.weights import load_draft, save_draft
+from engine.dflash.drafter.load import load_draft
+from engine.dflash.drafter.weights import save_draft
 from engine.errors import BadInput
 from engine.mx import mx, nn, tree
 from tests.engine import drafts

@@ -198,8 +198,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_process(tmp_path, options, said)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--draft-kind", "mtp", "--draft-model", "x"), "only verifies the drafts of DFlash"),
-        (("--draft-kind", "eagle3"), "only verifies the drafts of DFlash"),
+        (("--draft-kind", "eagle3"), "give --draft-model"),
         (("--draft-kind", "medusa"), "no such kind"),
         (("--embedding",), "No such option"),
         (("--api-key", " local"), "no client can send"),

@@ -8,7 +8,8 @@ import pytest
 
 from engine.checkpoints import files
 from engine.dflash.drafter.dspark import count_confident
-from engine.dflash.drafter.weights import load_draft, save_draft
+from engine.dflash.drafter.load import load_draft
+from engine.dflash.drafter.weights import save_draft
 from engine.dflash.loop import stream_generate
 from engine.dflash.propose.proposer import Proposer, can_share
 from engine.dflash.sampling import Sampler, Sampling
