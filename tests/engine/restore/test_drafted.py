@@ -103,7 +103,7 @@ def test_a_target_without_its_drafter_is_refused(tmp_path):
     shutil.copytree(
         registry.data() / "tiny-hybrid", tmp_path / "pair", ignore=shutil.ignore_patterns("draft")
     )
-    with pytest.raises(BadInput, match="reads a drafter"):
+    with pytest.raises(BadInput, match="reads a DFlash drafter"):
         models.load(tmp_path / "pair", restore=None)
 
 
