@@ -159,7 +159,7 @@ def _lose(clock: Clock, place: Place, one: RunnerContext, two: RunnerContext) ->
             each.keys.reader.read_branch(each.bus.git, branch, each.bus.fetch()[branch])
             for each in (one, two)
         ]
-        lease = Lease(one, reads[0])
+        lease = Lease(one.author, reads[0])
         claims.append(clock.of(lambda lease=lease: lease.advance(State.CLAIMED)))  # type: ignore[misc]
         candidate = read_candidate(two.bus.git, reads[1])
         lost.append(clock.of(lambda candidate=candidate: apply(two, candidate, Action.TAKE)))  # type: ignore[misc]
@@ -170,7 +170,7 @@ def _lose(clock: Clock, place: Place, one: RunnerContext, two: RunnerContext) ->
 def _beat(clock: Clock, server: GitServer, place: Place, one: RunnerContext) -> tuple[float, float]:
     """Return what a heartbeat costs: the server's part, and all of it."""
     (branch,) = add_waiting(place, 1)
-    lease = Lease(one, one.keys.reader.read_branch(one.bus.git, branch, one.bus.fetch()[branch]))
+    lease = Lease(one.author, one.keys.reader.read_branch(one.bus.git, branch, one.bus.fetch()[branch]))
     lease.advance(State.CLAIMED)
     before = server.processor_s()
     beats = []

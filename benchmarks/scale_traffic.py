@@ -69,7 +69,7 @@ def heartbeats(seconds: float, *, prints: bool, per_minute: int = 6, lease_s: fl
         branch = request = ""
 
         def __init__(self) -> None:
-            self.pace, self.log, self.beats = pace, mock.Mock(has_pending=prints), 0
+            self.pace, self.budget, self.log, self.beats = pace, budget, mock.Mock(has_pending=prints), 0
 
         def beat(self, step: int) -> Pushed:
             del step
@@ -78,14 +78,13 @@ def heartbeats(seconds: float, *, prints: bool, per_minute: int = 6, lease_s: fl
             self.beats += 1
             return Pushed.DONE
 
-    context = mock.Mock()
-    context.bus.budget = budget
-    context.policy.bus.poll = (2.0, 15.0)
+    policy, others = mock.Mock(), mock.Mock()
+    policy.bus.poll, others.count_busy.return_value = (2.0, 15.0), 0
     with mock.patch("time.monotonic", side_effect=lambda: now[0]):
         job = Job()
         pace.plan()
         budget.spend()
-        keeps = watch_job.Keepalive(context, job)  # type: ignore[arg-type]
+        keeps = watch_job.Keepalive(mock.Mock(), mock.Mock(), others, policy, job)  # type: ignore[arg-type]
         while now[0] < 1000.0 + seconds:
             now[0] += 0.1
             keeps.beat(0)

@@ -103,8 +103,24 @@ class Process:
 
 
 @dataclass(frozen=True)
+class Author:
+    """What it takes to write the states of a request: the bus, the record of what was written, the keys, the name."""
+
+    bus: Bus
+    ledger: Ledger
+    keys: Keys
+    identity: wire.Runner
+    labels: list[str]
+    lease_s: float
+    # Other runners wait for no lease that is longer.
+    longest_lease_s: float
+    # Also gets the job's output.
+    prints: Callable[[bytes], None]
+
+
+@dataclass(frozen=True)
 class RunnerContext:
-    """The parts of one runner process, in groups. A class that needs one group takes only this group."""
+    """The parts of one runner process. What serves requests is put together from them; a class takes what it uses."""
 
     policy: Policy
     bus: Bus
@@ -132,6 +148,14 @@ class RunnerContext:
     def secrets(self) -> list[str]:
         """Texts that must never appear in a log or report: the bus's credential and the hub's tokens."""
         return [*self.bus.secrets, *hub.tokens(self.policy.env)]
+
+    @property
+    def author(self) -> Author:
+        """What it takes to write states."""
+        return Author(
+            self.bus, self.ledger, self.keys, self.identity, self.policy.labels, self.policy.bus.lease_s,
+            self.policy.bus.longest_lease_s, self.operator.observer.prints,
+        )  # fmt: skip
 
     def update_operator_mode(self) -> OperatorMode:
         """Return the operator's current order, and publish it in the status file and on the bus."""

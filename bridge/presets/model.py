@@ -250,14 +250,7 @@ class Preset(BaseModel):
         Raises:
             PresetError: a value does not fit, or one is missing.
         """
-        return self._fill_in({name: self._value(name, value) for name, value in params.items()})
-
-    def check_texts(self, texts: Mapping[str, str]) -> Checked:
-        """Check values given as text, as ``check_params`` checks typed values."""
-        return self._fill_in(self.read_params(texts))
-
-    def _fill_in(self, values: Mapping[str, Value]) -> Checked:
-        """Add the defaults. A parameter that has neither a value nor a default is a PresetError."""
+        values = {name: self._value(name, value) for name, value in params.items()}
         filled: dict[str, Value] = {}
         for name, param in self.params.items():
             value = values.get(name, param.default)
@@ -266,6 +259,10 @@ class Preset(BaseModel):
                 raise PresetError(f"{self.name} needs parameter {name}", code="missing_param", fix=fix)
             filled[name] = value
         return Checked(filled)
+
+    def check_texts(self, texts: Mapping[str, str]) -> Checked:
+        """Check values given as text, as ``check_params`` checks typed values."""
+        return self.check_params(self.read_params(texts))
 
     def build_commands(self, params: Checked, env: Mapping[str, str]) -> list[list[str]]:
         """Return the argv lists to run, one per step.

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -38,33 +38,6 @@ class Retry:
     def succeeded(self) -> None:
         """Forget the failures."""
         self.failures, self._due_at = 0, 0.0
-
-
-class Backoff:
-    """The retries of several things, by key."""
-
-    def __init__(self) -> None:
-        self._tried: dict[str, Retry] = {}
-
-    def allows(self, key: str) -> bool:
-        """Return whether a retry is due."""
-        return key not in self._tried or self._tried[key].is_due
-
-    def failures(self, key: str) -> int:
-        """Return how often the key failed."""
-        return self._tried[key].failures if key in self._tried else 0
-
-    def failed(self, key: str) -> int:
-        """Record a failure and return how many there were."""
-        return self._tried.setdefault(key, Retry()).failed()
-
-    def succeeded(self, key: str) -> None:
-        """Forget the failures of a key."""
-        self._tried.pop(key, None)
-
-    def forget_all_but(self, known: Collection[str]) -> None:
-        """Forget the failures of all other keys."""
-        self._tried = {key: retry for key, retry in self._tried.items() if key in known}
 
 
 class Spread:

@@ -18,7 +18,7 @@ from bridge.errors import ExitCode, InfrastructureError, UsageError
 from bridge.system.signals import StopRequest, Withdrawal
 from bridge.system.spawn import DEVNULL, start
 from runner.cli.common import policies_argument, policies_of, stop_on_signals, tell
-from runner.context import RunnerContext, open_runner
+from runner.context import Keys, open_runner
 from runner.direct.job import answer_manifest
 from runner.direct.ssh import Relay, check_call, key_line, pack, send, withdraw_if_closed
 from runner.direct.streams import LogShown, read_manifest, say_answer
@@ -81,7 +81,7 @@ def _serve(rules: Policy, limit: int | None, turns: Path | None, *, keep_awake: 
         if turns is not None:
             _stop_with_parent(context.process.stop)
         context.process.heartbeat.begin(context.policy.state)
-        _warn_unsigned(context)
+        _warn_unsigned(context.policy.state, context.keys)
         tell(
             f"serving {context.bus.url} as {context.identity.id}; sandbox: {context.machine.sandbox.kind}"
             f"; allowed presets: {', '.join(allowed_names(context.presets, context.policy)) or 'none'}"
@@ -109,9 +109,9 @@ def _stop_with_parent(stop: StopRequest) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _warn_unsigned(context: RunnerContext) -> None:
+def _warn_unsigned(state_folder: Path, keys: Keys) -> None:
     """Say once that answers are not signed, if the runner has no key."""
-    if signing_key.must_warn(context.policy.state, signs=context.keys.signer is not None):
+    if signing_key.must_warn(state_folder, signs=keys.signer is not None):
         tell(signing_key.UNSIGNED)
 
 
@@ -165,7 +165,7 @@ def once_command(
         raise UsageError("once needs --branch, or --manifest with --out and nothing of a branch", fix=fix)
     with open_runner(with_workflow_models(load_policy(policy), tell), tell) as context:
         stop_on_signals(context.process.stop)
-        _warn_unsigned(context)
+        _warn_unsigned(context.policy.state, context.keys)
         state = once(context, branch, commit)
         if results:
             keep_results(context, branch, results)

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 from bridge.checklist import Check
 from bridge.presets import Preset, Presets, did_you_mean, load_presets
-from runner.context import RunnerContext
+from runner.context import Machine
 from runner.doctor.job_paths import missing_path
 from runner.host.fitness import missing_settings, refusal_of
 from runner.host.interpreter import Interpreter, Problem
@@ -19,22 +19,22 @@ from runner.policy import Policy
 _LOAD_S = 600
 
 
-def _load_models(context: RunnerContext) -> dict[Key, Mapping[str, Problem]]:
+def _load_models(presets: Presets, policy: Policy, machine: Machine) -> dict[Key, Mapping[str, Problem]]:
     """Load the models of every allowed preset, as jobs would. Returns what is wrong, by need and setting."""
     problems: dict[Key, Mapping[str, Problem]] = {}
-    allowed = _allowed(context.presets, context.policy)
-    needs = [(preset, need) for preset in allowed if (need := need_of(preset, context.policy))]
+    allowed = _allowed(presets, policy)
+    needs = [(preset, need) for preset in allowed if (need := need_of(preset, policy))]
     # Check the largest set first, so that a target that was loaded with its drafter is not loaded again.
     for preset, need in sorted(needs, key=lambda pair: -len(pair[1].models)):
-        if need.key not in problems and not context.machine.interpreter.problem_for(preset):
+        if need.key not in problems and not machine.interpreter.problem_for(preset):
             known = [earlier for key, earlier in problems.items() if {*need.key} <= {*key}]
-            problems[need.key] = known[0] if known else _load(context, preset, need)
+            problems[need.key] = known[0] if known else _load(policy, machine, preset, need)
     return problems
 
 
-def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Problem]:
-    argv = need.command(str(context.policy.interpreter), files=False)
-    ended, output = run_check(context, argv, preset, extra=need.env, timeout_s=_LOAD_S)
+def _load(policy: Policy, machine: Machine, preset: Preset, need: Need) -> Mapping[str, Problem]:
+    argv = need.command(str(policy.interpreter), files=False)
+    ended, output = run_check(policy, machine, argv, preset, extra=need.env, timeout_s=_LOAD_S)
     problems = read_answer(output, need)
     if problems is not None:
         return problems
@@ -44,21 +44,22 @@ def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Pr
     return dict.fromkeys(need.models, Problem(f"the models could not be loaded: {reason}", fix))
 
 
-def _path_problem(preset: Preset, policy: Policy, context: RunnerContext | None) -> Problem | None:
-    """Return a path that a preset's jobs cannot use. With ``context`` a test job looks, otherwise this process."""
-    if context is None or context.machine.interpreter.problem():
+def _path_problem(preset: Preset, policy: Policy, machine: Machine | None) -> Problem | None:
+    """Return a path that a preset's jobs cannot use. With ``machine`` a test job looks, otherwise this process."""
+    if machine is None or machine.interpreter.problem():
         return missing_path(preset, policy, None)
 
     def look(program: str, arguments: Sequence[str]) -> str:
         extra = {name: policy.env[name] for name in preset.pass_env if name in policy.env} | preset.env
         argv = [str(policy.interpreter), *arguments]
-        return run_check(context, argv, preset, program=program, extra=extra)[1]
+        return run_check(policy, machine, argv, preset, program=program, extra=extra)[1]
 
     return missing_path(preset, policy, look)
 
 
 def run_check(
-    context: RunnerContext,
+    policy: Policy,
+    machine: Machine,
     argv: Sequence[str],
     preset: Preset | None = None,
     *,
@@ -70,23 +71,23 @@ def run_check(
 
     The sandbox is that of ``program``, by default the command's own.
     """
-    with workspace(context.policy.state, "check") as space:
-        inside = context.machine.sandbox.around([program or argv[0]], space, preset)
-        extra = context.machine.sandbox.variables(extra or {}, space, preset) if preset else extra
-        interpreter = context.policy.interpreter
+    with workspace(policy.state, "check") as space:
+        inside = machine.sandbox.around([program or argv[0]], space, preset)
+        extra = machine.sandbox.variables(extra or {}, space, preset) if preset else extra
+        interpreter = policy.interpreter
         return run_trial(argv, space, inside, interpreter=interpreter, extra=extra, timeout_s=timeout_s)
 
 
-def check_presets(policy: Policy, context: RunnerContext | None = None) -> Iterator[Check]:
+def check_presets(policy: Policy, machine: Machine | None = None) -> Iterator[Check]:
     """Yield checks of the interpreter, the models and each allowed preset: whether it could run now.
 
-    Without ``context``, only the models' files are checked, and whether the commands exist.
+    Without ``machine``, only the models' files are checked, and whether the commands exist.
     """
     presets = load_presets(policy.preset_folder)
     interpreter, models = Interpreter(policy.interpreter, policy.interpreter_version), Models(policy)
     yield _interpreter(interpreter)
     yield from _names(presets, policy)
-    problems = _load_models(context) if context else {}
+    problems = _load_models(presets, policy, machine) if machine else {}
     ready = refused = 0
     loadable: set[str] = set()
     allowed = _allowed(presets, policy)
@@ -98,14 +99,14 @@ def check_presets(policy: Policy, context: RunnerContext | None = None) -> Itera
         if need and need.key in problems:
             loadable |= {f"{name} {model}" for name, model in need.models.items() if name not in wrong}
         mine = [wrong[name] for name in need.models if name in wrong] if need else []
-        if not missing_settings(preset, policy) and (problem := _path_problem(preset, policy, context)):
+        if not missing_settings(preset, policy) and (problem := _path_problem(preset, policy, machine)):
             mine.append(problem)
         check = _preset(preset, policy, interpreter, mine)
         ready += check.ok is True
         refused += refusal_of(preset, policy) is not None
         yield check
     if loadable:
-        how = "their files are present" if context is None else "loaded in a job without errors"
+        how = "their files are present" if machine is None else "loaded in a job without errors"
         yield Check("models", ok=True, message=f"{', '.join(sorted(loadable))}: {how}")
     others = len(allowed) - ready - refused
     summary = f"{ready} can run"

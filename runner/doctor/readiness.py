@@ -2,17 +2,18 @@
 
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bridge.checklist import Check
 from bridge.common import environment
 from bridge.errors import InfrastructureError, KakeyaError, one_line
+from bridge.presets import Presets
 from bridge.system import engine_probe, git
 from bridge.system.process import run
 from runner.admit.signature import check_list, has_usable_signer
 from runner.bus.bus import Bus
-from runner.context import Keys, Machine, RunnerContext, open_runner
+from runner.context import Keys, Machine, open_runner
 from runner.doctor.bus import advice, push_and_delete
 from runner.doctor.presets import check_presets, run_check
 from runner.doctor.visible import visible_files
@@ -52,13 +53,13 @@ def examine(path: Path | None) -> Iterator[Check]:
         with open_runner(policy, lambda _: None) as context:
             yield Check("state", ok=True, message=f"{policy.state}, instance {context.identity.instance}")
             yield _evidence(context.keys)
-            yield from _bus(context)
+            yield from _bus(context.bus, policy.bus.forward)
             yield _disk(policy)
             yield _sandbox(context.machine)
             yield from visible_files(context.machine.sandbox, context.policy, context.presets)
-            yield _supervisor(context)
-            yield from _engine(context)
-            yield from check_presets(policy, context)
+            yield _supervisor(policy, context.machine)
+            yield from _engine(policy, context.presets, context.machine.interpreter)
+            yield from check_presets(policy, context.machine)
     except KakeyaError as error:
         if error.code == "locked":
             fix = "Stop it to check the bus and the sandbox, and to load the models."
@@ -103,27 +104,27 @@ def _evidence(keys: Keys) -> Check:
     return Check("evidence", ok=True, message=f"answers are signed with sha256:{keyid[:16]}")
 
 
-def _bus(context: RunnerContext) -> Iterator[Check]:
+def _bus(bus: Bus, forward: Sequence[str]) -> Iterator[Check]:
     try:
-        tips = context.bus.fetch()
+        tips = bus.fetch()
     except InfrastructureError as error:
         fix = "Check bus.url in the policy, and the SSH key or bus.token_file of the runner's user on this machine."
-        yield Check("bus", ok=False, message=error.message, fix=advice(context, error) or fix)
+        yield Check("bus", ok=False, message=error.message, fix=advice(bus.git, error) or fix)
         return
-    sessions = len(context.bus.sessions)
-    listed = len(context.bus.listing.tips) - sessions
-    yield Check("bus", ok=True, message=f"{context.bus.url}: reached, {listed} request branches")
-    if forward := context.policy.bus.forward:
+    sessions = len(bus.sessions)
+    listed = len(bus.listing.tips) - sessions
+    yield Check("bus", ok=True, message=f"{bus.url}: reached, {listed} request branches")
+    if forward:
         message = f"requests are forwarded from {', '.join(forward)}: {sessions} branches now"
         yield Check("forward", ok=True, message=message)
-    if late := listed - len(tips) - context.bus.commits.hostile_count:
+    if late := listed - len(tips) - bus.commits.hostile_count:
         message = f"{late} of the {listed} request branches are not fetched yet: they come slowly, or cannot be sent"
         fix = "A serving runner goes on fetching them. If that does not end: git fsck in the repository of the bus."
         yield Check("branches", None, message, fix)
-    yield from _left_out(context.bus)
-    way = _way_is_free(context.bus)
+    yield from _left_out(bus)
+    way = _way_is_free(bus)
     if way.ok is not False:
-        yield from push_and_delete(context)
+        yield from push_and_delete(bus)
     yield way
 
 
@@ -158,21 +159,21 @@ def _sandbox(machine: Machine) -> Check:
     return Check("sandbox", ok=True, message=f"{box.kind}: a test job ran in it and could not get out")
 
 
-def _supervisor(context: RunnerContext) -> Check:
+def _supervisor(policy: Policy, machine: Machine) -> Check:
     """Run a test job of one command under the supervisor, like the jobs of requests."""
-    ended, output = run_check(context, ["/bin/echo", "ok"])
+    ended, output = run_check(policy, machine, ["/bin/echo", "ok"])
     if ended.exit_code == 0 and output == "ok":
         return Check("jobs", ok=True, message="a test job ran and ended")
     return Check("jobs", ok=False, message=f"a test job could not run: {ended.error}")
 
 
-def _engine(context: RunnerContext) -> Iterator[Check]:
+def _engine(policy: Policy, presets: Presets, interpreter: Interpreter) -> Iterator[Check]:
     """Report whether the engine computes correctly, and its BLAS, if presets use the engine and it is installed."""
-    allowed = [preset for preset in context.presets.values() if context.policy.allows(preset.name)]
+    allowed = [preset for preset in presets.values() if policy.allows(preset.name)]
     uses = any("mlx.core" in preset.requires for preset in allowed)
-    if uses and context.machine.interpreter.problem(("mlx.core", "engine")) is None:
-        env = job_environment(Path("/"), interpreter=context.policy.interpreter, extra={})
-        yield engine_probe.engine(context.machine.interpreter.path, env, required=True)
+    if uses and interpreter.problem(("mlx.core", "engine")) is None:
+        env = job_environment(Path("/"), interpreter=policy.interpreter, extra={})
+        yield engine_probe.engine(interpreter.path, env, required=True)
 
 
 def _inventory(policy: Policy) -> Iterator[Check]:

@@ -1,25 +1,33 @@
 """Carries out the decision about one branch: run it, refuse it, close it, or let it wait."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from bridge.bus import history, objects
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Reason, State
+from bridge.presets import Presets
 from runner.admit.admission import OF_AGE, Admitted, admit, start_deadline
 from runner.admit.alone import check_alone
 from runner.admit.manifests import Candidate, belongs
 from runner.admit.trust import WAITS
-from runner.bus.backoff import Backoff
-from runner.bus.bus import Pushed
-from runner.context import RunnerContext
+from runner.bus.backoff import Retry
+from runner.bus.bus import Bus, Pushed
+from runner.bus.others import OtherRunners
+from runner.context import Author, RunnerContext
+from runner.host.clock import Clock
+from runner.host.fitness import Fitness
+from runner.policy import Policy
 from runner.refusal import NeedsApproval, Refusal, Unable, with_place
-from runner.serve.answer import Outcome, answer_without_running, publish
-from runner.serve.execute import execute
-from runner.serve.lease import Lease, leave_to_others, with_reason
+from runner.serve.answer import Answers, Outcome
+from runner.serve.execute import answers_of, execute, leaving_of
+from runner.serve.lease import Lease, Leaving, with_reason
 from runner.serve.next_action import Action
-from runner.state.ledger import Pending
-from runner.state.turn import NOT_YET
+from runner.state.heartbeat import Heartbeat
+from runner.state.ledger import Ledger, Pending
+from runner.state.turn import NOT_YET, Turn
 
 UNFIT = "waits until this host can run it again"
 CLOCK = "waits until this machine's clock can be trusted"
@@ -41,145 +49,197 @@ class Waits:
     is_news: bool = False
 
 
-def try_admit(context: RunnerContext, candidate: Candidate) -> Admitted | None:
-    """Return a request that this runner would run now; None if it would refuse it or let it wait. Writes nothing."""
-    branch = candidate.branch
-    record = context.ledger.entry(branch.name)
-    has_answer = record is not None and record.published is not None
-    is_left = branch.state is not None and context.others.has_declined(branch)
-    if has_answer or is_left or not belongs(context.bus.git, branch):
-        return None
-    try:
-        return _admit(context, candidate)
-    except Refusal:
-        return None
+@dataclass(frozen=True)
+class Dispatcher:
+    """Carries out decisions, with what that may take of this runner."""
 
+    author: Author
+    policy: Policy
+    presets: Presets
+    others: OtherRunners
+    clock: Clock
+    fitness: Fitness
+    turn: Turn
+    # Whether requests come over a bus.
+    has_bus: bool
+    answers: Answers
+    leaving: Leaving
+    tell: Callable[[str], None]
+    # Claims an admitted request, runs it, and answers.
+    run: Callable[[Admitted], State | None]
 
-def apply(
-    context: RunnerContext, candidate: Candidate, action: Action, admitted: Admitted | None = None
-) -> State | Waits | None:
-    """Carry out the action for a branch, with the request that ``try_admit`` returned, if any.
+    def apply(
+        self, candidate: Candidate, action: Action, admitted: Admitted | None = None
+    ) -> State | Waits | None:
+        """Carry out the action for a branch, with the request that ``try_admit`` returned, if any.
 
-    Returns the published state; None if nothing was published; Waits if the request waits for a decision.
-    """
-    branch = candidate.branch
-    if action is Action.WAIT:
-        context.operator.tell(f"{branch.name}: another runner holds it")
-        return None
-    if answered := _kept_answer(context, branch):
-        context.operator.tell(f"{branch.name}: the bus lost the answer; it is published again")
-        return publish(context, answered, is_new=False)
-    if not belongs(context.bus.git, branch):
-        reason = Reason(code="history_rewritten", message="its request is not part of the branch")
-        outcome = Outcome(State.REFUSED, reason)
-        return answer_without_running(
-            context, Lease(context, replace(branch, request=branch.tip)), None, outcome
-        )
-    if action is not Action.TAKE:
-        state, code, message = _CLOSED[action]
-        message = with_reason(message, branch.cancel if action is Action.CANCEL else None)
-        outcome = Outcome(state, Reason(code=code, message=message))
-        return answer_without_running(context, Lease(context, branch), candidate.request, outcome)
-    try:
-        admitted = admitted or _admit(context, candidate)
-    except Refusal as refusal:
-        return _turn_down(context, branch, refusal)
-    # If this runner had left the request to others before, it failed here after the claim.
-    others = context.others.has_declined(branch) and leave_to_others(context, branch, admitted.request)
-    return Waits(others, is_news=True) if others else _execute_in_turn(context, admitted)
-
-
-def _execute_in_turn(context: RunnerContext, admitted: Admitted) -> State | Waits | None:
-    """Run a request unless another runner of the same service runs one, or is next."""
-    with context.turn.hold() as is_held:
-        return execute(context, admitted) if is_held else Waits(NOT_YET)
-
-
-def _kept_answer(context: RunnerContext, branch: RequestBranch) -> Pending | None:
-    """Return the answer that this runner pushed earlier, if the bus has lost it since."""
-    record = context.ledger.entry(branch.name)
-    if record is None or record.published is None or not objects.is_commit(context.bus.git, record.published):
-        return None
-    if record.published == branch.tip or not history.is_ancestor(
-        context.bus.git, branch.tip, record.published
-    ):
-        return None
-    context.bus.protect(record.published)
-    context.ledger.record_answer(
-        branch=branch.name, state=record.state, answer=record.published, expect=branch.tip
-    )
-    return Pending(record.request, branch.name, record.published, branch.tip)
-
-
-def _turn_down(context: RunnerContext, branch: RequestBranch, refusal: Refusal) -> State | Waits | None:
-    """Refuse a request, or let it wait if somebody, or a corrected clock, may still change the decision."""
-    if isinstance(refusal, NeedsApproval):
-        # The reason is published on the branch, unless it is there already.
-        is_new = branch.state is None or not branch.state.detail.startswith(WAITS)
-        if is_new and Lease(context, branch).advance(State.REQUESTED, detail=refusal.message) is Pushed.DONE:
-            context.operator.tell(
-                f"{branch.name}: {refusal.message}; next: kakeya-runner approve {branch.request}"
-            )
-        return Waits(f"waits for approval: kakeya-runner approve {branch.request}")
-    if refusal.code in OF_AGE and context.clock.is_doubtful():
-        return Waits(CLOCK)
-    if isinstance(refusal, Unable):
-        request = refusal.request
-        if request and (
-            reason := leave_to_others(context, branch, request, refusal.message, refusal.definition)
-        ):
-            return Waits(reason, is_news=True)
-        if refusal.is_new:
-            return Waits(f"{UNFIT}: {refusal.message}", is_news=True)
-    message = with_place(refusal.code, refusal.message, context.identity.id)
-    outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=message))
-    return answer_without_running(context, Lease(context, branch), refusal.request, outcome)
-
-
-def _admit(context: RunnerContext, candidate: Candidate) -> Admitted:
-    """Admit a request. If this host lacks the interpreter, packages or models for it, say who can install them."""
-    if not context.has_bus:
-        check_alone(candidate, context.presets, context.policy)
-    admitted = admit(context.bus.git, candidate, context.presets, context.policy, context.ledger)
-    if fault := context.machine.fitness.problem_for(admitted.preset):
-        code, problem = fault
-        where = f"The operator of the runner {context.identity.id} can fix it there"
-        is_new = context.machine.fitness.could_run_before(admitted.preset)
-        raise Unable(code, f"{problem.message}. {where}: {problem.fix}", admitted.request, is_new=is_new)
-    return admitted
-
-
-def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, str]:
-    """Push the answers that a failure or a crash left in the ledger. Returns the remaining ones, by branch."""
-    until = time.monotonic() + FLUSH_S
-    for pending in context.ledger.unsent_answers():
-        context.process.heartbeat.touch()
-        # A branch that failed is retried later, so the next poll reaches the others.
-        if time.monotonic() > until:
-            break
-        # Commits that were pushed to the branch meanwhile may take minutes to fetch; polls go on until they are here.
-        is_behind = context.bus.is_behind(pending.branch) or context.bus.sightings.is_overtaken(
-            pending.branch
-        )
-        if is_behind or not backoff.allows(pending.answer):
-            continue
+        Returns the published state; None if nothing was published; Waits if the request waits for a decision.
+        """
+        branch = candidate.branch
+        if action is Action.WAIT:
+            self.tell(f"{branch.name}: another runner holds it")
+            return None
+        if answered := self._kept_answer(branch):
+            self.tell(f"{branch.name}: the bus lost the answer; it is published again")
+            return self.answers.publish(answered, is_new=False)
+        if not belongs(self.author.bus.git, branch):
+            reason = Reason(code="history_rewritten", message="its request is not part of the branch")
+            outcome = Outcome(State.REFUSED, reason)
+            lease = Lease(self.author, replace(branch, request=branch.tip))
+            return self.answers.answer_without_running(lease, None, outcome)
+        if action is not Action.TAKE:
+            state, code, message = _CLOSED[action]
+            message = with_reason(message, branch.cancel if action is Action.CANCEL else None)
+            outcome = Outcome(state, Reason(code=code, message=message))
+            lease = Lease(self.author, branch)
+            return self.answers.answer_without_running(lease, candidate.request, outcome)
         try:
-            published = publish(context, pending)
-        except Exception as error:  # noqa: BLE001 - one answer that fails must not stop the others
-            context.operator.tell(f"{pending.branch}: the answer waits: {type(error).__name__}: {error}")
-            published = None
-        if published is None:
-            backoff.failed(pending.answer)
-        else:
-            context.operator.tell(f"{pending.branch}: the answer that was waiting is published")
-    return {pending.branch: pending.answer for pending in context.ledger.unsent_answers()}
+            admitted = admitted or self._admit(candidate)
+        except Refusal as refusal:
+            return self._turn_down(branch, refusal)
+        # If this runner had left the request to others before, it failed here after the claim.
+        others = self.others.has_declined(branch) and self.leaving.to_others(branch, admitted.request)
+        return Waits(others, is_news=True) if others else self._execute_in_turn(admitted)
+
+    def try_admit(self, candidate: Candidate) -> Admitted | None:
+        """Return a request that this runner would run now; None if it would refuse it or wait. Writes nothing."""
+        branch = candidate.branch
+        record = self.author.ledger.entry(branch.name)
+        has_answer = record is not None and record.published is not None
+        is_left = branch.state is not None and self.others.has_declined(branch)
+        if has_answer or is_left or not belongs(self.author.bus.git, branch):
+            return None
+        try:
+            return self._admit(candidate)
+        except Refusal:
+            return None
+
+    def is_for_others(self, candidate: Candidate) -> bool:
+        """Return whether a request asks for labels that this runner lacks, and has not expired."""
+        request = candidate.request
+        if request is None or start_deadline(request) < time.time():
+            return False
+        preset = self.presets.get(request.preset)
+        wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
+        return not wanted <= set(self.policy.labels) and belongs(self.author.bus.git, candidate.branch)
+
+    def _execute_in_turn(self, admitted: Admitted) -> State | Waits | None:
+        """Run a request unless another runner of the same service runs one, or is next."""
+        with self.turn.hold() as is_held:
+            return self.run(admitted) if is_held else Waits(NOT_YET)
+
+    def _kept_answer(self, branch: RequestBranch) -> Pending | None:
+        """Return the answer that this runner pushed earlier, if the bus has lost it since."""
+        record = self.author.ledger.entry(branch.name)
+        if (
+            record is None
+            or record.published is None
+            or not objects.is_commit(self.author.bus.git, record.published)
+        ):
+            return None
+        if record.published == branch.tip or not history.is_ancestor(
+            self.author.bus.git, branch.tip, record.published
+        ):
+            return None
+        self.author.bus.protect(record.published)
+        self.author.ledger.record_answer(
+            branch=branch.name, state=record.state, answer=record.published, expect=branch.tip
+        )
+        return Pending(record.request, branch.name, record.published, branch.tip)
+
+    def _turn_down(self, branch: RequestBranch, refusal: Refusal) -> State | Waits | None:
+        """Refuse a request, or let it wait if somebody, or a corrected clock, may still change the decision."""
+        if isinstance(refusal, NeedsApproval):
+            # The reason is published on the branch, unless it is there already.
+            is_new = branch.state is None or not branch.state.detail.startswith(WAITS)
+            if (
+                is_new
+                and Lease(self.author, branch).advance(State.REQUESTED, detail=refusal.message) is Pushed.DONE
+            ):
+                self.tell(f"{branch.name}: {refusal.message}; next: kakeya-runner approve {branch.request}")
+            return Waits(f"waits for approval: kakeya-runner approve {branch.request}")
+        if refusal.code in OF_AGE and self.clock.is_doubtful():
+            return Waits(CLOCK)
+        if isinstance(refusal, Unable):
+            request = refusal.request
+            if request and (
+                reason := self.leaving.to_others(branch, request, refusal.message, refusal.definition)
+            ):
+                return Waits(reason, is_news=True)
+            if refusal.is_new:
+                return Waits(f"{UNFIT}: {refusal.message}", is_news=True)
+        message = with_place(refusal.code, refusal.message, self.author.identity.id)
+        outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=message))
+        lease = Lease(self.author, branch)
+        return self.answers.answer_without_running(lease, refusal.request, outcome)
+
+    def _admit(self, candidate: Candidate) -> Admitted:
+        """Admit a request. If this host lacks the interpreter, packages or models for it, say who can install them."""
+        if not self.has_bus:
+            check_alone(candidate, self.presets, self.policy)
+        admitted = admit(self.author.bus.git, candidate, self.presets, self.policy, self.author.ledger)
+        if fault := self.fitness.problem_for(admitted.preset):
+            code, problem = fault
+            where = f"The operator of the runner {self.author.identity.id} can fix it there"
+            is_new = self.fitness.could_run_before(admitted.preset)
+            raise Unable(code, f"{problem.message}. {where}: {problem.fix}", admitted.request, is_new=is_new)
+        return admitted
 
 
-def is_for_others(context: RunnerContext, candidate: Candidate) -> bool:
-    """Return whether a request asks for labels that this runner lacks, and has not expired."""
-    request = candidate.request
-    if request is None or start_deadline(request) < time.time():
-        return False
-    preset = context.presets.get(request.preset)
-    wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
-    return not wanted <= set(context.policy.labels) and belongs(context.bus.git, candidate.branch)
+class PendingAnswers:
+    """Pushes the answers that a failure or a crash left in the ledger. A failed one is retried ever more rarely."""
+
+    def __init__(
+        self, answers: Answers, bus: Bus, ledger: Ledger, heartbeat: Heartbeat, tell: Callable[[str], None]
+    ) -> None:
+        self._answers = answers
+        self._bus = bus
+        self._ledger = ledger
+        self._heartbeat = heartbeat
+        self._tell = tell
+        self._retries: dict[str, Retry] = {}
+
+    def push(self) -> dict[str, str]:
+        """Push what is due. Returns the remaining answers, by branch."""
+        until = time.monotonic() + FLUSH_S
+        for pending in self._ledger.unsent_answers():
+            self._heartbeat.touch()
+            # A branch that failed is retried later, so the next poll reaches the others.
+            if time.monotonic() > until:
+                break
+            # Commits that were pushed to the branch meanwhile may take minutes to fetch: polls go on until then.
+            name = pending.branch
+            is_behind = self._bus.is_behind(name) or self._bus.sightings.is_overtaken(name)
+            retry = self._retries.setdefault(pending.answer, Retry())
+            if is_behind or not retry.is_due:
+                continue
+            try:
+                published = self._answers.publish(pending)
+            except Exception as error:  # noqa: BLE001 - one answer that fails must not stop the others
+                self._tell(f"{name}: the answer waits: {type(error).__name__}: {error}")
+                published = None
+            if published is None:
+                retry.failed()
+            else:
+                self._tell(f"{name}: the answer that was waiting is published")
+        remaining = {pending.branch: pending.answer for pending in self._ledger.unsent_answers()}
+        self._retries = {
+            answer: self._retries[answer] for answer in remaining.values() if answer in self._retries
+        }
+        return remaining
+
+
+def dispatcher_of(context: RunnerContext) -> Dispatcher:
+    """Return what carries out decisions."""
+    return Dispatcher(
+        context.author, context.policy, context.presets, context.others, context.clock, context.machine.fitness,
+        context.turn, context.has_bus, answers_of(context), leaving_of(context), context.operator.tell,
+        partial(execute, context),
+    )  # fmt: skip
+
+
+def pending_answers_of(context: RunnerContext) -> PendingAnswers:
+    """Return what pushes the answers that wait in the ledger."""
+    return PendingAnswers(
+        answers_of(context), context.bus, context.ledger, context.process.heartbeat, context.operator.tell
+    )

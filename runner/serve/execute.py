@@ -29,10 +29,10 @@ from runner.job.command import Ready
 from runner.job.redact import Redactor
 from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, remove, workspace
 from runner.refusal import Refusal, Unable, with_place
-from runner.serve.answer import Outcome, deliver, describe, tell_end
-from runner.serve.lease import Lease, with_reason
+from runner.serve.answer import Answers, Outcome, describe
+from runner.serve.lease import Lease, Leaving, with_reason
 from runner.serve.steps.comparison import Comparison
-from runner.serve.steps.step_runner import StepRunner
+from runner.serve.steps.step_runner import JobHost, StepRunner
 from runner.serve.watch_job import Keepalive, RunStopped, StopReason
 
 _FASTER = "another runner was faster"
@@ -56,7 +56,7 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
         return None
     # The supervisor starts while the claim is pushed, and gets the job only once the claim is on the bus.
     with closing(Ready(context.turn.kept)) as ready:
-        lease, request = Lease(context, admitted.branch), admitted.request
+        lease, request = Lease(context.author, admitted.branch), admitted.request
         context.ledger.begin(lease.request, branch=lease.branch)
         claimed = lease.advance(State.CLAIMED)
         if claimed is Pushed.STALE:
@@ -109,11 +109,11 @@ class _ClaimedRun:
             return None
         # This runner's presence record is pushed together with the answer.
         context.announcer.set_branch(None)
-        published = deliver(context, lease, outcome)
+        published = answers_of(context).deliver(lease, outcome)
         if (admitted.trusted_by or "").startswith(trust.APPROVAL):
             # An approval is for one run. Withdraw it now: the ledger, which prevents replays, may be lost later.
             Approvals(context.policy.state).withdraw(lease.branch, lease.request)
-        tell_end(context, lease, outcome, published)
+        answers_of(context).tell_end(lease, outcome, published)
         if published and context.policy.bus.notes:
             context.to_note.append(lease.branch)
         return published
@@ -124,14 +124,31 @@ class _ClaimedRun:
         context, lease, admitted = self._context, self._lease, self._admitted
         try:
             missing = self._prepare(space) if arms is None else self._prepare_arms(space, arms)
-            if missing and self._lease.hand_on(self._admitted.request, lfs.message(missing)):
+            if missing and leaving_of(context).hand_on(lease, admitted.request, lfs.message(missing)):
                 return StopReason.HANDED_ON
             if missing:
                 outcome.end(State.FAILED, "lfs_pointers", lfs.message(missing))
             else:
-                steps = StepRunner(context, lease, admitted, outcome, space, self._ready)
+                steps = StepRunner(
+                    job_host_of(context),
+                    keepalive_of(context, lease),
+                    lease,
+                    admitted,
+                    outcome,
+                    space,
+                    self._ready,
+                )
                 if arms and admitted.preset.compare:
-                    Comparison(context, lease, admitted, outcome, steps, arms, admitted.preset.compare).run()
+                    Comparison(
+                        context.bus.git,
+                        context.machine,
+                        lease,
+                        admitted,
+                        outcome,
+                        steps,
+                        arms,
+                        admitted.preset.compare,
+                    ).run()
                 else:
                     steps.run()
             if arms:
@@ -139,7 +156,9 @@ class _ClaimedRun:
             else:
                 self._gather(space)
         except Refusal as refusal:
-            if isinstance(refusal, Unable) and self._lease.hand_on(self._admitted.request, refusal.message):
+            if isinstance(refusal, Unable) and leaving_of(context).hand_on(
+                lease, admitted.request, refusal.message
+            ):
                 return StopReason.HANDED_ON
             placed = with_place(refusal.code, refusal.message, self._context.identity.id)
             outcome.end(State.REFUSED, refusal.code, placed)
@@ -204,17 +223,17 @@ class _ClaimedRun:
         """Write a commit's tree into the workspace."""
         context, lease, preset = self._context, self._lease, self._admitted.preset
         git, policy = context.bus.git, context.policy
-        writing = Keepalive(context, lease, "the request's files are being written")
+        writing = keepalive_of(context, lease, "the request's files are being written")
         pointers = export_tree(git, commit, space.tree, policy.limits, writing.check)
         check_paths(preset, self._admitted.params, space.tree)
         secret = next(iter(context.bus.secrets), None)
-        fetching = Keepalive(context, lease, "files of Git LFS are being fetched")
+        fetching = keepalive_of(context, lease, "files of Git LFS are being fetched")
         return lfs.fill(pointers, space.tree, policy.bus, secret, policy.lfs, fetching.check)
 
     def _gather(self, space: Workspace) -> None:
         """Collect the reports, even if the job failed. Run the gate on them if the job succeeded."""
         context, outcome, preset = self._context, self._outcome, self._admitted.preset
-        keep_claim = Keepalive(context, self._lease, "the reports are being collected and judged").check
+        keep_claim = keepalive_of(context, self._lease, "the reports are being collected and judged").check
         collected = collect(preset, space.tree, Redactor(context.secrets), keep_claim)
         logs = tuple(outcome.files.values())
         outcome.files |= collected.files
@@ -233,7 +252,7 @@ class _ClaimedRun:
         if outcome.state is State.SUCCEEDED:
             report = outcome.files[wire.COMPARISON_REPORT]
             run = replace(self._binding(()), comparison=hashlib.sha256(report).hexdigest())
-            keep_claim = Keepalive(self._context, self._lease, "the comparison is being judged").check
+            keep_claim = keepalive_of(self._context, self._lease, "the comparison is being judged").check
             self._note_verdict(gate.judge({wire.COMPARISON_REPORT: report}, [COMPARE], run, keep_claim))
 
     def _note_verdict(self, judged: wire.Gate, skipped: Sequence[str] = ()) -> None:
@@ -262,3 +281,31 @@ class _ClaimedRun:
             kinds=admitted.preset.reports,
             workload=admitted.workload,
         )
+
+
+def answers_of(context: RunnerContext) -> Answers:
+    """Return what answers requests."""
+    return Answers(
+        context.author, context.machine, context.operator, context.process.stop, context.policy.state
+    )
+
+
+def leaving_of(context: RunnerContext) -> Leaving:
+    """Return what leaves requests to other runners."""
+    return Leaving(
+        context.author, context.others, context.presets, context.announcer.is_listed, context.operator.tell
+    )
+
+
+def keepalive_of(context: RunnerContext, lease: Lease, doing: str = "") -> Keepalive:
+    """Return what keeps a claim alive. ``doing`` is shown between steps."""
+    return Keepalive(context.process, context.forwarder, context.others, context.policy, lease, doing)
+
+
+def job_host_of(context: RunnerContext) -> JobHost:
+    """Return what the steps of a job may use of this host."""
+    operator = context.operator
+    return JobHost(
+        context.policy, context.machine, context.keys, context.identity.id, lambda: context.secrets,
+        context.turn.kept, operator.observer, operator.status_file, context.update_operator_mode,
+    )  # fmt: skip

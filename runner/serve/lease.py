@@ -5,7 +5,8 @@ later claim has a higher fencing token, so a runner that was suspended can no lo
 """
 
 import secrets
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from bridge.bus import objects, wire
@@ -15,9 +16,11 @@ from bridge.bus.wire import WAITS_FOR_APPROVAL, CancelFile, State, StateFile
 from bridge.bus.writer import Writer
 from bridge.errors import one_line
 from bridge.manifest import Request, format_time
+from bridge.presets import Presets
 from bridge.verify.state_signature import signed_message
 from runner.bus.bus import Pushed
-from runner.context import RunnerContext
+from runner.bus.others import OtherRunners
+from runner.context import Author
 from runner.job.logs import LogStream, Piece
 from runner.serve.pace import Pace
 from runner.state.identity import WHO
@@ -34,21 +37,21 @@ def with_reason(message: str, cancel: CancelFile | None) -> str:
 class Lease:
     """One request that this runner works on, from the claim to the answer."""
 
-    def __init__(self, context: RunnerContext, branch: RequestBranch) -> None:
-        self._context = context
-        self._bus = context.bus
+    def __init__(self, author: Author, branch: RequestBranch) -> None:
+        self._author = author
+        self._bus = author.bus
         entry = objects.entry_at(self._bus.git, branch.request, wire.REQUEST)
         # The manifest's blob, which is part of each commit of a state.
         self.manifest = entry.oid if entry and entry.is_file else None
         self.request_branch = branch
+        self.budget = self._bus.budget
         self.branch = branch.name
         self.request = branch.request
         self.tip = branch.tip
         self.token = wire.next_count(branch.token)
         # Output of the job that is not on the branch yet.
-        self.log = LogStream(context.operator.observer.prints)
-        settings = context.policy.bus
-        self.pace = Pace(settings.lease_s, self._bus.budget, settings.longest_lease_s)
+        self.log = LogStream(author.prints)
+        self.pace = Pace(author.lease_s, self._bus.budget, author.longest_lease_s)
         self._sequence = branch.sequence
         self._salts: set[str] = set()
         # Commits whose push got no reply: the bus may have any of them.
@@ -117,15 +120,15 @@ class Lease:
             token=self.token,
             sequence=self._sequence,
             lease_s=self.pace.plan(),
-            runner=self._context.identity,
+            runner=self._author.identity,
             at=format_time(datetime.now(UTC)),
             step=step,
             detail=detail[:1000],
             left_out=left_out,
-            labels=self._context.policy.labels,
+            labels=self._author.labels,
         )
         self._salts.add(now.salt)
-        self._context.ledger.record_write(branch=self.branch, salt=now.salt)
+        self._author.ledger.record_write(branch=self.branch, salt=now.salt)
         content: dict[str, bytes | BlobId | None] = {wire.FOLDER: None, **files, wire.STATE: now.to_bytes()}
         if self.manifest:
             content[wire.REQUEST] = BlobId(self.manifest)
@@ -136,7 +139,7 @@ class Lease:
         # GitHub starts no workflow for a push whose head commit contains this, so an answer never triggers another run.
         message = f"{title or f'kakeya: {state}'}\n\nClaim {self.token} of {self.branch}\n\n[skip ci]\n"
         message = signed_message(
-            message, self._context.keys.signer, branch=self.branch, parent=parent, tree=tree
+            message, self._author.keys.signer, branch=self.branch, parent=parent, tree=tree
         )
         commit = builder.commit(tree, [parent], message, WHO)
         if writer is None:
@@ -163,7 +166,7 @@ class Lease:
             return None
         if tip is None:
             return RequestBranch(self.branch, "", self.request, None, None, has_foreign_commits=True)
-        return self._context.keys.reader.read_branch(self._bus.git, self.branch, tip)
+        return self._author.keys.reader.read_branch(self._bus.git, self.branch, tip)
 
     def build_on(self, branch: RequestBranch) -> None:
         """Continue on top of the commit that the requester added to the branch."""
@@ -187,24 +190,10 @@ class Lease:
         ours = branch.state is not None and branch.state.salt in self._salts
         return ours and branch.unsigned is not None and not branch.has_foreign_commits
 
-    def hand_on(self, request: Request, reason: str) -> bool:
-        """Hand the claimed request on to other runners, and return whether any may run it."""
-        context = self._context
-        names = context.others.eligible_runners(
-            self.request_branch, request, context.presets.get(request.preset)
-        )
-        if names and self.hand_back(
-            context.others.note(self.request_branch, reason, context.identity.id), "handed_on"
-        ):
-            context.operator.tell(
-                f"{self.branch}: handed on to {', '.join(names)}, because this runner cannot run it"
-            )
-        return bool(names)
-
     def hand_back(self, detail: str, state: str) -> bool:
         """Give up the claim, and return whether that succeeded. If not, the ledger still lists the claim."""
         if is_done := self.advance(State.REQUESTED, detail=detail) is Pushed.DONE:
-            self._context.ledger.mark_settled(branch=self.branch, state=state)
+            self._author.ledger.mark_settled(branch=self.branch, state=state)
         return is_done
 
     def is_fenced(self, branch: RequestBranch) -> bool:
@@ -214,26 +203,47 @@ class Lease:
         )
 
 
-def leave_to_others(
-    context: RunnerContext,
-    branch: RequestBranch,
-    request: Request,
-    reason: str = "",
-    definition: str | None = None,
-) -> str:
-    """Leave a request to other runners, and return why, as text for the operator; empty if none of them may run it.
+@dataclass(frozen=True)
+class Leaving:
+    """Leaves a request that this runner cannot run to others, before or after its claim."""
 
-    If other runners may think that this one runs the preset, this one notes on the branch that it does not, and why.
-    For ``definition`` see ``OtherRunners.eligible_runners``.
-    """
-    names = context.others.eligible_runners(branch, request, context.presets.get(request.preset), definition)
-    if not names:
-        return ""
-    is_listed = context.announcer.is_listed(request.preset)
-    is_held = branch.state is not None and branch.state.detail.startswith(WAITS_FOR_APPROVAL)
-    if is_listed and not is_held and not context.others.has_declined(branch):
-        lease = Lease(context, branch)
-        # Keep the old token: this does not count as an attempt to run the request.
-        lease.token = branch.token
-        lease.advance(State.REQUESTED, detail=context.others.note(branch, reason, context.identity.id))
-    return f"left to {', '.join(names)}, because this runner cannot run it"
+    author: Author
+    others: OtherRunners
+    presets: Presets
+    # Whether this runner announces a preset.
+    is_listed: Callable[[str], bool]
+    tell: Callable[[str], None]
+
+    def to_others(
+        self, branch: RequestBranch, request: Request, reason: str = "", definition: str | None = None
+    ) -> str:
+        """Leave a request to other runners, and return why, as text for the operator; empty if none may run it.
+
+        If other runners may think that this one runs the preset, this one notes on the branch that it does not, and
+        why. For ``definition`` see ``OtherRunners.eligible_runners``.
+        """
+        names = self._eligible(branch, request, definition)
+        if not names:
+            return ""
+        waits = branch.state is not None and branch.state.detail.startswith(WAITS_FOR_APPROVAL)
+        if self.is_listed(request.preset) and not waits and not self.others.has_declined(branch):
+            lease = Lease(self.author, branch)
+            # Keep the old token: this does not count as an attempt to run the request.
+            lease.token = branch.token
+            lease.advance(State.REQUESTED, detail=self._note(branch, reason))
+        return f"left to {', '.join(names)}, because this runner cannot run it"
+
+    def hand_on(self, lease: Lease, request: Request, reason: str) -> bool:
+        """Hand a claimed request on to other runners, and return whether any may run it."""
+        branch = lease.request_branch
+        names = self._eligible(branch, request)
+        if names and lease.hand_back(self._note(branch, reason), "handed_on"):
+            self.tell(f"{lease.branch}: handed on to {', '.join(names)}, because this runner cannot run it")
+        return bool(names)
+
+    def _eligible(self, branch: RequestBranch, request: Request, definition: str | None = None) -> list[str]:
+        preset = self.presets.get(request.preset)
+        return self.others.eligible_runners(branch, request, preset, definition)
+
+    def _note(self, branch: RequestBranch, reason: str) -> str:
+        return self.others.note(branch, reason, self.author.identity.id)

@@ -12,10 +12,9 @@ from bridge.system.git import NETWORK_TIMEOUT
 from bridge.verify.check import verify
 from bridge.verify.export import Fetched, write_answer
 from runner.admit.manifests import UNFINISHED, Candidate, is_unfinished, read_candidate
-from runner.bus.backoff import Backoff
 from runner.context import RunnerContext
 from runner.faults import explain
-from runner.serve.dispatch import Waits, apply, is_for_others, push_pending_answers
+from runner.serve.dispatch import Dispatcher, Waits, dispatcher_of, pending_answers_of
 from runner.serve.next_action import Action, decide
 from runner.serve.poll import Poller
 from runner.serve.tracked import TrackedRequest
@@ -91,7 +90,7 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
 
 
 def _drain(context: RunnerContext) -> None:
-    unsent = push_pending_answers(context, Backoff())
+    unsent = pending_answers_of(context).push()
     later = f"; {len(unsent)} answers are pushed at the next start" if unsent else ""
     context.operator.tell(f"drained: no job is running, and no other request is taken{later}")
 
@@ -121,7 +120,7 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
         sentence = known if order.reason else f"it is in {order.state}"
         fix = "On its machine: kakeya-runner maintenance off"
         raise InfrastructureError(sentence, fix=fix, code="maintenance")
-    waiting = push_pending_answers(context, Backoff())
+    waiting = pending_answers_of(context).push()
     bus = context.bus
     tip = bus.tip_with(name, commit) if commit else bus.tip(name, NETWORK_TIMEOUT)
     if tip is None:
@@ -132,7 +131,10 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
     if commit is not None and branch.request != commit:
         message = f"{name} is no longer at {commit[:12]}: its request is {branch.request[:12]}"
         raise RefusedError(message, code="moved")
-    action = decide(context, TrackedRequest(branch, is_read=True))
+    action = decide(
+        TrackedRequest(branch, is_read=True), context.policy, context.ledger, context.clock,
+        context.identity.instance,
+    )  # fmt: skip
     if action is Action.NOTHING:
         # An answer from before the policy listed keys is not signed.
         return (
@@ -140,16 +142,16 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
         )
     if name in waiting:
         raise InfrastructureError(f"the answer of {name} cannot be pushed", fix="Try again.")
-    candidate = read_candidate(context.bus.git, branch)
-    if action is Action.TAKE and (reason := _why_left(context, candidate)):
+    candidate, dispatcher = read_candidate(context.bus.git, branch), dispatcher_of(context)
+    if action is Action.TAKE and (reason := _why_left(dispatcher, candidate)):
         context.operator.tell(f"{name}: {reason}")
         return None
     # A job of this machine that came without this bus may be running.
     with context.turn.hold_later(
         context.process.stop.wait, lambda why: context.operator.tell(f"{name}: {why}")
     ):
-        published = apply(context, candidate, action)
-    AnswerNotes(context).push_if_due()
+        published = dispatcher.apply(candidate, action)
+    AnswerNotes(context.to_note, context.author, context.presets, context.operator.tell).push_if_due()
     if isinstance(published, Waits):
         context.operator.tell(f"{name}: {published.reason}")
         published = State.REQUESTED
@@ -157,11 +159,11 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
     return _shown(context, record.published if record else None, published)
 
 
-def _why_left(context: RunnerContext, candidate: Candidate) -> str:
+def _why_left(dispatcher: Dispatcher, candidate: Candidate) -> str:
     """Return why this runner leaves a request alone; empty if it handles the request."""
-    if context.has_bus and is_for_others(context, candidate):
+    if dispatcher.has_bus and dispatcher.is_for_others(candidate):
         return "asks for labels that this runner lacks"
-    return UNFINISHED if is_unfinished(context.bus.git, candidate) else ""
+    return UNFINISHED if is_unfinished(dispatcher.author.bus.git, candidate) else ""
 
 
 def _shown(context: RunnerContext, answer: str | None, state: State | None) -> State | None:

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from bridge.common import limits
-from runner.bus.backoff import Backoff
 from runner.bus.bus import read_each
 from runner.context import RunnerContext
-from runner.serve.dispatch import CLOCK, UNFIT, push_pending_answers
+from runner.serve.dispatch import CLOCK, UNFIT, dispatcher_of, pending_answers_of
 from runner.serve.scheduler import Scheduler
 from runner.serve.tracked import CANNOT_BEGIN, TrackedRequest, Tracker
 from runner.state.orders import OperatorMode
@@ -24,9 +23,14 @@ class Poller:
     def __init__(self, context: RunnerContext) -> None:
         self._context = context
         self._tracker = Tracker(context.policy.state, context.operator.tell)
-        self._scheduler = Scheduler(context, self._tracker)
-        # Back-off for answers that could not be pushed.
-        self._unsent = Backoff()
+        self._scheduler = Scheduler(
+            dispatcher_of(context),
+            self._tracker,
+            context.process,
+            context.spread,
+            context.update_operator_mode,
+        )
+        self._pending = pending_answers_of(context)
         # How often each commit killed an earlier process of this runner.
         self._died = context.ledger.attempts()
         self._left_out: dict[str, str] = {}
@@ -45,8 +49,7 @@ class Poller:
             InfrastructureError: the bus cannot be reached.
         """
         context, tracker = self._context, self._tracker
-        unsent = push_pending_answers(context, self._unsent)
-        self._unsent.forget_all_but(unsent.values())
+        unsent = self._pending.push()
         tips = context.bus.fetch()
         if order.takes_requests and context.forwarder.see(context.bus.sessions, tips):
             tips = context.bus.fetch()

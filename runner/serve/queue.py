@@ -14,7 +14,6 @@ from pathlib import Path
 from bridge.bus import branch_names
 from bridge.bus.branch_names import Requester, pattern_prefixes, unsigned_requester
 from bridge.bus.history import RequestBranch
-from bridge.common import limits
 from bridge.errors import PolicyError, ProcessError
 from bridge.manifest import Request
 from bridge.requests.binding import Binding
@@ -34,8 +33,6 @@ _FAIR_TURN = 4
 _SIGNERS_A_POLL = 100
 # How many requests' files are in memory at once.
 _AT_ONCE = 100
-
-_asked_at = lru_cache(limits.BRANCHES)(branch_names.requested_at)
 
 
 class FairQueue:
@@ -66,7 +63,7 @@ class FairQueue:
 
         If other runners compete for them, the first ones are in any order.
         """
-        waiting = sorted(requests, key=age_sort_key)
+        waiting = sorted(requests, key=lambda request: request.age)
         who = self._who.of(waiting)
         # New requesters stand behind the known ones. Otherwise an endless supply of new names would come first.
         known = {name[:steps] for name in {*who.values()} for steps in range(1, len(name) + 1)}
@@ -102,7 +99,7 @@ class FairQueue:
 
     def check(self, request: TrackedRequest) -> None:
         """Determine what ``order`` needs to know about one request, and raise any error."""
-        age_sort_key(request)
+        _ = request.age
         self._who.of([request])
 
     def served(self, request: TrackedRequest) -> None:
@@ -180,14 +177,9 @@ def take_turns(
         groups[who(request)[:level]].append(request)
     if len(groups) == 1 and all(len(who(request)) <= level for request in requests):
         return list(requests)
-    ordered = sorted(groups, key=lambda key: (last[key], age_sort_key(groups[key][0])))
+    ordered = sorted(groups, key=lambda key: (last[key], groups[key][0].age))
     queues = [take_turns(groups[key], who, last, level + 1) for key in ordered]
     return [request for row in zip_longest(*queues) for request in row if request is not None]
-
-
-def age_sort_key(request: TrackedRequest) -> tuple[int, str]:
-    """Return the sort key of a request: the creation time in its branch name."""
-    return (_asked_at(request.branch.name), request.branch.name)
 
 
 def _signed(commit: bytes, branch: RequestBranch, signers: Path) -> Requester | None:

@@ -1,19 +1,21 @@
 """Chooses the request that is handled next: requesters take turns, and requests that can run come first."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 
 from bridge.errors import InfrastructureError
 from runner.admit.admission import start_deadline
 from runner.admit.approvals import Approvals
 from runner.admit.manifests import UNFINISHED, Candidate, is_unfinished, read_candidate
-from runner.context import RunnerContext
+from runner.bus.backoff import Spread
+from runner.context import Process
 from runner.faults import explain
-from runner.serve.dispatch import Waits, apply, is_for_others, try_admit
-from runner.serve.next_action import Action, decide, has_our_id
+from runner.serve.dispatch import Dispatcher, Waits
+from runner.serve.next_action import Action, decide, has_id
 from runner.serve.queue import FairQueue
 from runner.serve.tracked import TrackedRequest, Tracker
+from runner.state.orders import OperatorMode
 from runner.state.turn import NOT_YET
 
 # How long a poll looks for a request to run, and how long it answers other requests, before the next poll.
@@ -27,12 +29,24 @@ UNFINISHED_S = 600.0
 class Scheduler:
     """Handles one request after the other. A branch whose handling fails does not stop the others."""
 
-    def __init__(self, context: RunnerContext, tracker: Tracker) -> None:
-        self._context = context
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        tracker: Tracker,
+        process: Process,
+        spread: Spread,
+        obey: Callable[[], OperatorMode],
+    ) -> None:
+        """``obey`` returns the operator's current order."""
+        self._dispatcher = dispatcher
         self._tracker = tracker
-        self._turns = FairQueue(
-            context.bus.git, context.policy, context.ledger, context.operator.tell, context.spread
-        )
+        self._stop, self._heartbeat = process.stop, process.heartbeat
+        self._spread = spread
+        self._obey = obey
+        self._policy, self._tell = dispatcher.policy, dispatcher.tell
+        self._git, self._ledger = dispatcher.author.bus.git, dispatcher.author.ledger
+        self._instance = dispatcher.author.identity.instance
+        self._turns = FairQueue(self._git, self._policy, self._ledger, self._tell, spread)
         self._ran = False
         # Whether the last poll ran out of time and left work behind.
         self.has_more = False
@@ -57,7 +71,7 @@ class Scheduler:
         waiting: list[TrackedRequest] = []
         # Requests that wait for an approval or for another runner.
         blocked: set[TrackedRequest] = set()
-        approved = Approvals(self._context.policy.state).all()
+        approved = Approvals(self._policy.state).all()
         for request in requests:
             try:
                 branch = request.branch
@@ -104,20 +118,20 @@ class Scheduler:
         """
         until = time.monotonic() + BUDGET_S
         for i, request in enumerate(self._due(requests, runs=runs)):
-            if self._context.process.stop.is_set():
+            if self._stop.is_set():
                 return None
             if i and time.monotonic() > until:
                 self.has_more = True
                 break
-            self._context.process.heartbeat.touch()
-            name, lost_claims = request.branch.name, self._context.spread.lost_claims
+            self._heartbeat.touch()
+            name, lost_claims = request.branch.name, self._spread.lost_claims
             try:
                 is_done = self._process(request, runs=runs)
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
                 if isinstance(error, InfrastructureError) and error.code == "unreachable":
                     # Perhaps only this branch fails, so others have their turn in the next poll.
                     request.retry.failed()
-                    self._context.operator.tell(f"{name}: {error.message}; trying again")
+                    self._tell(f"{name}: {error.message}; trying again")
                     return None
                 self._tracker.mark_failed(name, error)
                 continue
@@ -127,7 +141,7 @@ class Scheduler:
                 request.fault.succeeded()
                 request.why = ""
                 return True
-            if self._context.spread.lost_claims > lost_claims:
+            if self._spread.lost_claims > lost_claims:
                 # Other runners have moved on since the bus was listed: list it again before the next claim.
                 self.has_more = True
                 break
@@ -157,23 +171,23 @@ class Scheduler:
         """Report a bug to the operator, unless it is the same as the last one."""
         if message != self._last_bug:
             self._last_bug = message
-            self._context.operator.tell(message)
+            self._tell(message)
 
     def _process(self, request: TrackedRequest, *, runs: bool) -> bool:
         """Handle one branch, and return whether it needed work. With ``runs``, only record requests that cannot run."""
         candidate, action = self._candidate(request)
-        if candidate is None or not self._context.update_operator_mode().takes_requests:
+        if candidate is None or not self._obey().takes_requests:
             return False
-        ledger, tip = self._context.ledger, request.branch.tip
+        ledger, tip = self._ledger, request.branch.tip
         # Count the attempt in the ledger first, so that a request that kills the runner is not retried for
         # ever.
         ledger.record_attempt([tip])
         try:
-            admitted = try_admit(self._context, candidate) if runs and action is Action.TAKE else None
+            admitted = self._dispatcher.try_admit(candidate) if runs and action is Action.TAKE else None
             if runs and admitted is None:
                 request.is_unadmitted = True
                 return False
-            published = apply(self._context, candidate, action, admitted)
+            published = self._dispatcher.apply(candidate, action, admitted)
         finally:
             ledger.clear_attempts([tip])
         if isinstance(published, Waits) and published.reason == NOT_YET:
@@ -182,7 +196,7 @@ class Scheduler:
             return False
         if isinstance(published, Waits):
             if request.note_wait(published.reason) and published.is_news:
-                self._context.operator.tell(f"{request.branch.name}: {published.reason}")
+                self._tell(f"{request.branch.name}: {published.reason}")
             return False
         # Usually this runner or a faster one has moved the branch by now. If not, the bus drops pushes.
         request.retry.failed()
@@ -191,11 +205,12 @@ class Scheduler:
 
     def _candidate(self, request: TrackedRequest) -> tuple[Candidate | None, Action]:
         """Return a request that needs work, with the action. For others, record why they need none."""
-        branch, git = request.branch, self._context.bus.git
+        branch, git = request.branch, self._git
         if branch.too_large:
             self._tracker.skip(request, branch.too_large)
             return None, Action.NOTHING
-        action = decide(self._context, request)
+        clock = self._dispatcher.clock
+        action = decide(request, self._policy, self._ledger, clock, self._instance)
         if action is Action.NOTHING:
             request.settle()
             return None, action
@@ -210,7 +225,7 @@ class Scheduler:
         if remaining_s > 0 and is_unfinished(git, candidate):
             request.settle(time.time() + remaining_s, UNFINISHED)
             return None, action
-        if takes and is_for_others(self._context, candidate):
+        if takes and self._dispatcher.is_for_others(candidate):
             deadline = start_deadline(candidate.require_request())
             request.settle(deadline, "asks for labels that this runner lacks")
             return None, action
@@ -218,10 +233,10 @@ class Scheduler:
 
     def _warn_of_double(self, request: TrackedRequest) -> None:
         """Warn if a claim has this runner's id but was not made by it: a copy of this runner may run elsewhere."""
-        if has_our_id(self._context, request.branch) and not request.is_double_told:
+        if has_id(self._instance, request.branch) and not request.is_double_told:
             request.is_double_told = True
-            self._context.operator.tell(
+            self._tell(
                 f"{request.branch.name} is held by another runner under this one's id, "
-                f"{self._context.identity.instance}; its lease is respected. Does a copy of this machine run? "
+                f"{self._instance}; its lease is respected. Does a copy of this machine run? "
                 "Delete the file `instance` on one of them"
             )

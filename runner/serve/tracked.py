@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bridge.bus.branch_names import Requester
+from bridge.bus.branch_names import Requester, requested_at
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError
@@ -23,7 +23,8 @@ _FAILURES = 3
 _LONGEST_FAULT_S = 600.0
 CANNOT_BEGIN = "cannot be begun here"
 _STAYS = (
-    "why", "turn", "last_state", "checked_at", "checked_reason", "fault", "repeat", "was_answered", "is_double_told",
+    "asked_at", "why", "turn", "last_state", "checked_at", "checked_reason", "fault", "repeat", "was_answered",
+    "is_double_told",
 )  # fmt: skip
 
 
@@ -53,6 +54,8 @@ class TrackedRequest:
     # text for the operator; `turn`: its place in the queue.
     why: str = ""
     turn: float = math.inf
+    # The time in the branch's name; None if it was not read yet.
+    asked_at: int | None = None
     # The commit of the last state that counts, and since when it is the last one. Other commits do not restart this.
     last_state: tuple[str, float] | None = None
     # When a request that waits for an approval or for another runner was checked, and why it waits.
@@ -77,6 +80,13 @@ class TrackedRequest:
                 self.last_state = state_commit, since
             since = self.last_state[1]
         return time.monotonic() - since
+
+    @property
+    def age(self) -> tuple[int, str]:
+        """The sort key that puts the oldest request first: the time in its branch's name, and the name."""
+        if self.asked_at is None:
+            self.asked_at = requested_at(self.branch.name)
+        return self.asked_at, self.branch.name
 
     def settle(self, until: float = math.inf, reason: str = "") -> None:
         """Note that the branch needs no work until its tip changes or a time has come, and why its request waits."""

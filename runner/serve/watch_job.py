@@ -2,15 +2,20 @@
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError
 from runner.bus.bus import Pushed
-from runner.context import RunnerContext
+from runner.bus.others import OtherRunners
+from runner.context import Process
 from runner.job.command import Command
+from runner.policy import Policy
 from runner.serve.lease import Lease
+from runner.state.activity import StatusFile
+from runner.state.forwarding import Forwarder
 
 _TICK_S = 0.1
 # Fetching the branch takes processor time that the job should have.
@@ -44,9 +49,16 @@ class RunStopped(Exception):  # noqa: N818 - a stop from outside, not a fault
 
 
 def wait_for_end(
-    context: RunnerContext, command: Command, keepalive: "Keepalive", step: int, quiet_s: float = 0.0
+    command: Command,
+    keepalive: "Keepalive",
+    status_file: StatusFile,
+    obey: Callable[[], object],
+    step: int,
+    quiet_s: float = 0.0,
 ) -> None:
     """Wait until a command ends. In its first ``quiet_s`` seconds, nothing is pushed, fetched or written meanwhile.
+
+    ``obey`` looks for the operator's orders.
 
     Raises:
         RunStopped: the request must end, for a reason outside the job.
@@ -56,18 +68,18 @@ def wait_for_end(
         keepalive.check(step)
         return
     last_note = last_obeyed = time.monotonic()
-    context.operator.status_file.record_step(step)
+    status_file.record_step(step)
     while command.poll(_TICK_S) is None:
         keepalive.check(step)
         now = time.monotonic()
         if now - last_obeyed >= _LOOK_S:
             # No order stops a running job, but the status file shows that the order was received.
             last_obeyed = now
-            context.process.health.check_lock()
-            context.update_operator_mode()
+            keepalive.check_process()
+            obey()
         if now - last_note >= _NOTE_S:
             last_note = now
-            context.operator.status_file.record_step(step)
+            status_file.record_step(step)
 
 
 def _look(lease: Lease) -> StopReason | None:
@@ -90,11 +102,22 @@ def _look(lease: Lease) -> StopReason | None:
 class Keepalive:
     """Keeps the claim on a request alive, and notices when the request must end. ``doing`` is shown between steps."""
 
-    def __init__(self, context: RunnerContext, lease: Lease, doing: str = "") -> None:
-        self._context = context
+    def __init__(
+        self,
+        process: Process,
+        forwarder: Forwarder,
+        others: OtherRunners,
+        policy: Policy,
+        lease: Lease,
+        doing: str = "",
+    ) -> None:
+        self._process = process
+        self._forwarder = forwarder
+        self._others = others
+        self._hands_back = policy.on_stop == "hand_back"
         self._lease = lease
         self._doing = doing
-        self._between_looks = min(max(context.policy.bus.poll[0], _LOOK_S), lease.pace.longest_s)
+        self._between_looks = min(max(policy.bus.poll[0], _LOOK_S), lease.pace.longest_s)
         self._began = self._last = self._last_look = time.monotonic()
         # The step that the branch shows as running; None before the first heartbeat.
         self._known: int | None = None
@@ -102,21 +125,24 @@ class Keepalive:
 
     def check(self, step: int | None = None) -> None:
         """Push a heartbeat if it is time, and raise RunStopped if the request must end."""
-        context = self._context
-        context.process.heartbeat.touch()
-        if context.process.withdrawal.is_set():
-            self._lease.withdraw(context.process.withdrawal.reason)
+        self._process.heartbeat.touch()
+        if self._process.withdrawal.is_set():
+            self._lease.withdraw(self._process.withdrawal.reason)
             raise RunStopped(StopReason.CANCELLED)
-        if context.process.stop.is_set() and context.policy.on_stop == "hand_back":
+        if self._process.stop.is_set() and self._hands_back:
             raise RunStopped(StopReason.STOPPING)
         has_moved = self.beat(step) is Pushed.STALE
         if has_moved or time.monotonic() - self._last_look >= self._between_looks:
             self._last_look = time.monotonic()
             if reason := _look(self._lease):
                 raise RunStopped(reason)
-            if cancel := context.forwarder.cancellation(self._lease.branch, self._lease.request):
+            if cancel := self._forwarder.cancellation(self._lease.branch, self._lease.request):
                 self._lease.cancel(cancel)
                 raise RunStopped(StopReason.CANCELLED)
+
+    def check_process(self) -> None:
+        """Raise InfrastructureError if this process no longer has its state folder."""
+        self._process.health.check_lock()
 
     def beat(self, step: int | None = None) -> Pushed | None:
         """Push a heartbeat if it is time. Returns the push's result, or None if no push was tried."""
@@ -129,7 +155,7 @@ class Keepalive:
         if now - self._counted >= _COUNT_S:
             # After the push, so that a slow bus delays no heartbeat.
             self._counted = now
-            self._context.bus.budget.sharers = 1 + self._context.others.count_busy()
+            self._lease.budget.sharers = 1 + self._others.count_busy()
         return pushed
 
     def _push(self, step: int | None) -> Pushed:
@@ -145,7 +171,7 @@ class Keepalive:
         return pushed
 
     def _pause(self, now: float, *, news: bool) -> float:
-        budget, longest = self._context.bus.budget, self._lease.pace.longest_s
+        budget, longest = self._lease.budget, self._lease.pace.longest_s
         if not news or not budget.has_spare():
             return longest
         growing = min((now - self._began) * _SHARE, LONGEST_PAUSE_S)

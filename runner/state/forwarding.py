@@ -55,6 +55,9 @@ class Forwarder:
 
         ``requests`` are the tips of the request branches.
         """
+        if not (sessions or self._known or self._read):
+            # No session was ever seen, as on a bus that forwards nothing.
+            return False
         created: dict[str, str] = {}
         if sessions is not self._tips:
             new, cancels = self._read_new(sessions, requests)

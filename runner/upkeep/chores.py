@@ -24,7 +24,7 @@ class Chores:
         self._last: float | None = None
         self._is_due = False
         self._tidier = StoreTidier(context.bus.git, context.ledger)
-        self._notes = AnswerNotes(context)
+        self._notes = AnswerNotes(context.to_note, context.author, context.presets, context.operator.tell)
 
     def run_if_due(self) -> None:
         """Run the chores if they are due. Retention waits for a clock that is not in doubt, and for the push budget."""

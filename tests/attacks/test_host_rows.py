@@ -27,7 +27,7 @@ from bridge.system.deadline import stopped_by, within
 from bridge.system.git import Git
 from bridge.system.process import KEPT_ERRORS, run
 from runner.job.sandbox import attempt, bubblewrap
-from runner.job.sandbox.paths import interpreter_paths
+from runner.job.sandbox.paths import needed_by
 from runner.job.sandbox.private_files import hidden_below
 from runner.job.sandbox.probe import find_fault
 from runner.job.syscalls import PLACEHOLDER, job_filter
@@ -710,7 +710,7 @@ def test_row_45_a_sandbox_that_lacks_a_part_is_not_used(tmp_path, change, says):
     def around(place):
         argv = bubblewrap.prefix(
             bubblewrap.PROGRAMS[0], tree=place.tree, home=place.home, network=False,
-            readable=interpreter_paths(interpreter), hidden=[Path.home(), tmp_path],
+            readable=needed_by(interpreter).paths, hidden=[Path.home(), tmp_path],
         )  # fmt: skip
         return change(argv)
 

@@ -12,7 +12,7 @@ import pytest
 from bridge.errors import PolicyError
 from runner.context import open_runner
 from runner.job.sandbox import bubblewrap, choose, seatbelt
-from runner.job.sandbox.paths import Layer, interpreter_paths, layers, model_path_with_blobs
+from runner.job.sandbox.paths import Layer, layers, model_path_with_blobs, needed_by
 from runner.job.sandbox.probe import find_fault
 from runner.policy import load_policy
 
@@ -50,7 +50,7 @@ class TestLayers:
 
 class TestNeeded:
     def test_an_interpreter_needs_its_prefixes_and_the_sources_of_what_is_installed_in_place(self):
-        found = interpreter_paths(Path(sys.executable))
+        found = needed_by(Path(sys.executable)).paths
 
         assert {Path(sys.prefix), Path(sys.base_prefix)} <= set(found)
         package = Path(bubblewrap.__file__).parents[2]
@@ -59,11 +59,11 @@ class TestNeeded:
     def test_of_a_folder_of_sources_hidden_files_are_not_needed(self):
         repo = Path(__file__).parents[2]
 
-        assert repo not in interpreter_paths(Path(sys.executable))
-        assert not [path for path in interpreter_paths(Path(sys.executable)) if path.name == ".git"]
+        assert repo not in needed_by(Path(sys.executable)).paths
+        assert not [path for path in needed_by(Path(sys.executable)).paths if path.name == ".git"]
 
     def test_an_interpreter_that_cannot_be_asked_needs_nothing(self, tmp_path):
-        assert interpreter_paths(tmp_path / "gone") == []
+        assert needed_by(tmp_path / "gone").paths == []
 
     def test_a_snapshot_of_a_hub_needs_the_blobs_beside_it(self):
         model = Path("/cache/hub/models--a--b")

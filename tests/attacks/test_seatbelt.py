@@ -16,7 +16,7 @@ import pytest
 
 from runner.job.command import job_environment
 from runner.job.sandbox import seatbelt
-from runner.job.sandbox.paths import interpreter_paths
+from runner.job.sandbox.paths import needed_by
 from runner.job.sandbox.probe import find_fault
 
 pytestmark = [
@@ -40,7 +40,7 @@ class Box:
         python = Path(sys.executable)
         tree, home = self.root / "tree", self.root / "home"
         inside = seatbelt.prefix(
-            seatbelt.PROGRAM, tree=tree, home=home, network=network, readable=interpreter_paths(python),
+            seatbelt.PROGRAM, tree=tree, home=home, network=network, readable=needed_by(python).paths,
             hidden=[Path.home(), self.root / "state"],
         )  # fmt: skip
         env = job_environment(home, interpreter=python, extra={})
@@ -129,7 +129,7 @@ def test_the_self_probe_finds_no_fault(tmp_path):
 
     def around(place):
         return seatbelt.prefix(
-            seatbelt.PROGRAM, tree=place.tree, home=place.home, network=False, readable=interpreter_paths(python),
+            seatbelt.PROGRAM, tree=place.tree, home=place.home, network=False, readable=needed_by(python).paths,
             hidden=[tmp_path / "state"],
         )  # fmt: skip
 

@@ -543,7 +543,7 @@ def test_row_55_a_forged_heartbeat_does_not_keep_the_claim_of_a_dead_runner_aliv
     other = {"trust": {"runners": [str(keyed.key()), str(keyed.key("two"))]}}
     with keyed.context(**short, **fleet) as context:
         branch = context.keys.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
-        assert Lease(context, branch).advance(wire.State.CLAIMED) is Pushed.DONE
+        assert Lease(context.author, branch).advance(wire.State.CLAIMED) is Pushed.DONE
     with keyed.context("two", **short, **other) as context:
         poller = Poller(context)
         until = time.monotonic() + 120
@@ -639,7 +639,7 @@ def test_row_58_a_signature_moved_to_a_later_place_in_its_branch_is_none(client,
     run = client.run("noop")
     with keyed.context(**fleet) as context:
         branch = context.keys.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
-        lease = Lease(context, branch)
+        lease = Lease(context.author, branch)
         assert lease.advance(wire.State.CLAIMED) is Pushed.DONE
         claim = lease.tip
         assert lease.advance(wire.State.REQUESTED) is Pushed.DONE

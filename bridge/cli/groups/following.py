@@ -40,29 +40,33 @@ def wait_for(group: Group, limit: timedelta | None, slower: float | None, *, as_
         say("the requests continue on the remote")
         say(f"next: kakeya wait {group.id}, or kakeya cancel {group.id}")
         raise
-    ended.sort(key=lambda outcome: outcome[0].index)
+    ended.sort(key=lambda each: each[0].index)
     group.close()
     if group.absence:
         say(f"note: {group.absence}")
-    codes = [int(one.exit_code) if isinstance(one, KakeyaError) else one.code for _, one in ended]
+    codes = [
+        int(outcome.exit_code) if isinstance(outcome, KakeyaError) else outcome.code for _, outcome in ended
+    ]
     codes += [int(code) for code in group.unsent_codes]
     code = worst(codes)
     if as_json:
         put_json(_document(group, ended, code))
         return code
     _print(group, ended)
-    if any(not isinstance(one, KakeyaError) and one.code == 0 for _, one in ended):
+    if any(not isinstance(outcome, KakeyaError) and outcome.code == 0 for _, outcome in ended):
         say(f"next: kakeya report {group.id}")
     return code
 
 
 def _document(group: Group, ended: list[tuple[Point, Outcome | KakeyaError]], code: int) -> dict[str, object]:
     """Return the object for ``--json``: all points, and the fields of a single answer for all points together."""
-    outcomes = [one for _, one in ended if isinstance(one, Outcome)]
+    outcomes = [outcome for _, outcome in ended if isinstance(outcome, Outcome)]
     states = {outcome.code: outcome.shown.state for outcome in reversed(outcomes)}
     holding = sum(outcome.fields["holds"] is True for outcome in outcomes)
     count = len(group.points)
-    points = [_fields(point, one) for point, one in ended] + [point.as_dict() for point in group.unsent]
+    points = [_fields(point, outcome) for point, outcome in ended] + [
+        point.as_dict() for point in group.unsent
+    ]
     document: dict[str, object] = {
         "event": "answer", "branch": group.id, "group": group.id, "exit_code": code, "state": states.get(code),
         "holds": holding == count, "signed": all(outcome.fields["signed"] is True for outcome in outcomes),
@@ -71,23 +75,23 @@ def _document(group: Group, ended: list[tuple[Point, Outcome | KakeyaError]], co
     return with_bus(group.label, document)
 
 
-def _fields(point: Point, one: Outcome | KakeyaError) -> dict[str, object]:
-    if isinstance(one, KakeyaError):
-        return {**point.as_dict(), **one.as_dict()}
-    return {**point.as_dict(), **one.fields}
+def _fields(point: Point, outcome: Outcome | KakeyaError) -> dict[str, object]:
+    if isinstance(outcome, KakeyaError):
+        return {**point.as_dict(), **outcome.as_dict()}
+    return {**point.as_dict(), **outcome.fields}
 
 
 def _print(group: Group, ended: list[tuple[Point, Outcome | KakeyaError]]) -> None:
     table = Grid("point", "state", "verdict", "exit code", "branch")
-    for point, one in ended:
-        if isinstance(one, KakeyaError):
-            table.add_row(point.name, one.code, "", str(int(one.exit_code)), point.branch or "")
+    for point, outcome in ended:
+        if isinstance(outcome, KakeyaError):
+            table.add_row(point.name, outcome.code, "", str(int(outcome.exit_code)), point.branch or "")
         else:
             cells = (
-                state_text(one.shown),
-                verdict_text(one.shown) if one.fields["holds"] is not None else "",
+                state_text(outcome.shown),
+                verdict_text(outcome.shown) if outcome.fields["holds"] is not None else "",
             )
-            table.add_row(point.name, *cells, str(one.code), point.branch or "")
+            table.add_row(point.name, *cells, str(outcome.code), point.branch or "")
     for point in group.unsent:
         table.add_row(point.name, "not sent", "", "", "")
     out = console()

@@ -49,7 +49,11 @@ class Needed:
 
 
 def needed_by(interpreter: Path) -> Needed:
-    """Return the paths that an interpreter needs; empty if the interpreter does not answer."""
+    """Return the paths that an interpreter needs: its prefixes, its packages, and editable sources.
+
+    Of a source folder, only importable entries are included, so a checkout's ``.git`` and ``.env`` stay hidden. The
+    result is empty if the interpreter does not answer.
+    """
     argv = (str(interpreter), "-I", "-c", _ASK)
     try:
         answer = json.loads(run(*argv, env={"LC_ALL": "C.UTF-8"}, timeout=_ASK_S).stdout)
@@ -65,15 +69,6 @@ def needed_by(interpreter: Path) -> Needed:
             roots[path] = None
     sources = dict.fromkeys(entry for root in roots for entry in _importable(root))
     return Needed(tuple(installed), tuple(sources), tuple(roots))
-
-
-def interpreter_paths(interpreter: Path) -> list[Path]:
-    """Return the paths that an interpreter needs: its prefixes, its packages, and editable sources.
-
-    Of a source folder, only importable entries are included, so a checkout's ``.git`` and ``.env`` stay hidden. The
-    result is empty if the interpreter does not answer.
-    """
-    return needed_by(interpreter).paths
 
 
 def layers(readable: Iterable[Path], hidden: Iterable[Path], system: Iterable[str]) -> list[Layer]:

@@ -22,8 +22,9 @@ from bridge.reports.digests import canonical
 from bridge.reports.kinds import COMPARE
 from bridge.reports.own.pointer import value_at
 from bridge.reports.parts import HUGE
+from bridge.system.git import Git
 from runner.admit.admission import Admitted
-from runner.context import RunnerContext
+from runner.context import Machine
 from runner.job.arms import Arms
 from runner.job.command import Ended
 from runner.job.logs import LogSink
@@ -46,10 +47,11 @@ class Comparison:
     """A job that measures the preset's last step in each arm, after it prepared the arms with the other steps."""
 
     def __init__(
-        self, context: RunnerContext, lease: Lease, admitted: Admitted, outcome: Outcome, steps: StepRunner,
+        self, git: Git, machine: Machine, lease: Lease, admitted: Admitted, outcome: Outcome, steps: StepRunner,
         arms: Arms, compare: Compare,
     ) -> None:  # fmt: skip
-        self._context = context
+        self._git = git
+        self._machine = machine
         self._lease = lease
         self._admitted = admitted
         self._outcome = outcome
@@ -124,7 +126,7 @@ class Comparison:
         return State.FAILED, "no_sample", f"step {i} printed no line with {number}"
 
     def _report(self, rows: list[Row], seconds: float, load: list[float]) -> Row:
-        lease, git, admitted = self._lease, self._context.bus.git, self._admitted
+        lease, git, admitted = self._lease, self._git, self._admitted
         trees = {CANDIDATE: str(admitted.workload), BASELINE: str(admitted.against)}
         report = {
             "schema_version": SCHEMA_VERSION,
@@ -132,7 +134,7 @@ class Comparison:
             "created_at": format_time(datetime.now(UTC)),
             "seconds": seconds,
             "run": {"id": gate.run_id(lease.branch, lease.request, lease.token)},
-            "host": self._context.machine.facts,
+            "host": self._machine.facts,
             "load": load,
             "config": {
                 "preset": admitted.preset.name,

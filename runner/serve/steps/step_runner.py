@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from bridge import gate
 from bridge.bus import wire
@@ -11,16 +12,19 @@ from bridge.errors import InfrastructureError
 from bridge.reports.digests import VARIABLE as RUN_ID
 from bridge.verify.public_keys import VARIABLE as PINNED
 from runner.admit.admission import Admitted
-from runner.context import RunnerContext
+from runner.context import Keys, Machine
 from runner.job import leaves
 from runner.job.command import NO_CORE, Command, Ended, Ready, Sink, job_environment
 from runner.job.logs import LogSink
+from runner.job.observer import Observer
 from runner.job.usage import BOUNDS, job_limits
 from runner.job.workspace import Workspace
+from runner.policy import Policy
 from runner.refusal import with_place
 from runner.serve.answer import Outcome
 from runner.serve.lease import Lease
 from runner.serve.watch_job import Keepalive, RunStopped, StopReason, wait_for_end
+from runner.state.activity import StatusFile
 
 # The code of the error if this host could not start a step of a job.
 NOT_BEGUN = "not_begun"
@@ -28,21 +32,40 @@ NOT_BEGUN = "not_begun"
 _NAMED = 3
 
 
+@dataclass(frozen=True)
+class JobHost:
+    """What the steps of a job may use of this host."""
+
+    policy: Policy
+    machine: Machine
+    keys: Keys
+    # The runner's name.
+    name: str
+    # Returns the texts that no log may show.
+    secrets: Callable[[], Sequence[str]]
+    # The open files that mark the job's turn on a machine that several runners share.
+    turn_files: Sequence[int]
+    observer: Observer
+    status_file: StatusFile
+    # Looks for the operator's orders.
+    obey: Callable[[], object]
+
+
 class StepRunner:
     """Runs steps in one workspace, in one environment and within one time limit."""
 
     def __init__(
-        self, context: RunnerContext, lease: Lease, admitted: Admitted, outcome: Outcome, space: Workspace,
-        ready: Ready,
+        self, host: JobHost, keepalive: Keepalive, lease: Lease, admitted: Admitted, outcome: Outcome,
+        space: Workspace, ready: Ready,
     ) -> None:  # fmt: skip
-        self._context = context
+        self._host = host
         self._lease = lease
         self._admitted = admitted
         self._outcome = outcome
         self._space = space
         self._ready = ready
         self._deadline = time.monotonic() + admitted.timeout_s
-        self._keepalive = Keepalive(context, lease)
+        self._keepalive = keepalive
         self._env: dict[str, str] = {}
 
     def set_up_home(self) -> None:
@@ -81,8 +104,8 @@ class StepRunner:
 
     def open_log(self) -> LogSink:
         """Return the log of a step."""
-        most = int(self._context.policy.limits.log_mb * (1 << 20))
-        return LogSink(most, self._context.secrets, self._lease.log)
+        most = int(self._host.policy.limits.log_mb * (1 << 20))
+        return LogSink(most, self._host.secrets(), self._lease.log)
 
     def run_step(
         self, i: int, argv: list[str], sink: Sink, quiet_s: float = 0.0
@@ -95,12 +118,12 @@ class StepRunner:
             RunStopped: this runner has to let go of the request.
             InfrastructureError: this host could not begin the step.
         """
-        context = self._context
-        context.operator.observer.begins(i, argv, self._env)
+        host = self._host
+        host.observer.begins(i, argv, self._env)
         command = self._command(argv, sink)
         stopped = None
         try:
-            wait_for_end(context, command, self._keepalive, i, quiet_s)
+            wait_for_end(command, self._keepalive, host.status_file, host.obey, i, quiet_s)
         except RunStopped as error:
             stopped = error
         finally:
@@ -148,24 +171,24 @@ class StepRunner:
     def end(self, failure: "Failure") -> None:
         """End the request with a failure."""
         state, code, message = failure
-        self._outcome.end(state, code, with_place(code, message, self._context.identity.id))
+        self._outcome.end(state, code, with_place(code, message, self._host.name))
 
     def failure(self, ended: Ended, step: int) -> "Failure | None":
         """Return the state, the reason's code and the message if a step failed; None if it did not."""
         return _failure(ended, step, self._admitted.timeout_s)
 
     def _environment(self) -> dict[str, str]:
-        policy, lease, preset = self._context.policy, self._lease, self._admitted.preset
+        policy, lease, preset = self._host.policy, self._lease, self._admitted.preset
         extra = {name: policy.env[name] for name in preset.pass_env if name in policy.env}
         pins = PINNED in preset.pass_env and PINNED not in extra
         extra |= {**preset.env, RUN_ID: gate.run_id(lease.branch, lease.request, lease.token)}
-        if pins and self._context.keys.signer:  # the job accepts signatures of this runner
-            extra[PINNED] = "".join(key.text for key in self._context.keys.public)
-        extra = self._context.machine.sandbox.variables(extra, self._space, preset)
+        if pins and self._host.keys.signer:  # the job accepts signatures of this runner
+            extra[PINNED] = "".join(key.text for key in self._host.keys.public)
+        extra = self._host.machine.sandbox.variables(extra, self._space, preset)
         return job_environment(self._space.home, interpreter=policy.interpreter, extra=extra)
 
     def _command(self, argv: list[str], sink: Sink) -> Command:
-        preset, limits = self._admitted.preset, self._context.policy.limits
+        preset, limits = self._admitted.preset, self._host.policy.limits
         return Command(
             argv,
             env=self._env,
@@ -173,7 +196,7 @@ class StepRunner:
             timeout_s=max(0.1, self._deadline - time.monotonic()),
             grace_s=limits.grace_s,
             sink=sink,
-            inside=self._context.machine.sandbox.around(argv, self._space, preset),
+            inside=self._host.machine.sandbox.around(argv, self._space, preset),
             limits={
                 "RLIMIT_CORE": NO_CORE,
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,
@@ -182,7 +205,7 @@ class StepRunner:
             bounds=job_limits(preset.limits, limits),
             watched=self._space.tree.parent,
             ready=self._ready,
-            kept=self._context.turn.kept,
+            kept=self._host.turn_files,
         )
 
     def _host_fault(self, inside: Sequence[str], ended: Ended) -> str | None:
@@ -191,7 +214,7 @@ class StepRunner:
             return ended.error
         if inside and not os.access(inside[0], os.X_OK):
             return f"cannot run {inside[0]}"
-        problem = self._context.machine.fitness.problem_for(self._admitted.preset)
+        problem = self._host.machine.fitness.problem_for(self._admitted.preset)
         return problem[1].message if problem else None
 
 

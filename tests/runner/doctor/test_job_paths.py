@@ -114,6 +114,6 @@ def test_it_is_looked_for_in_the_jobs_sandbox(host, tmp_path, argv, env, says):
     (tmp_path / ".env").write_text("x")
     _, policy, fill = host(argv, env)
     with open_runner(policy, print) as context:
-        found = next(check for check in check_presets(policy, context) if check.name == "preset")
+        found = next(check for check in check_presets(policy, context.machine) if check.name == "preset")
     assert found.message == f"mine: {fill(says)}"
     assert found.ok is (True if says == "can run" else None)

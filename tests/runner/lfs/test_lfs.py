@@ -488,12 +488,19 @@ class TestAttendant:
         name = requester.send(requester.manifest())
         with host.context(bus={"lease_s": 60}) as context:
             branch = history.read_branch(context.bus.git, name, context.bus.tip(name))
-            lease = Lease(context, branch)
+            lease = Lease(context.author, branch)
             lease.advance(State.CLAIMED)
             yield (
                 context,
                 lease,
-                watch_job.Keepalive(context, lease, "files of Git LFS are being fetched").check,
+                watch_job.Keepalive(
+                    context.process,
+                    context.forwarder,
+                    context.others,
+                    context.policy,
+                    lease,
+                    "files of Git LFS are being fetched",
+                ).check,
             )
 
     def test_a_third_of_a_lease_later_the_branch_says_what_is_done(self, attended, pass_by, git, bus):

@@ -122,7 +122,7 @@ class TestRace:
             claims = []
             for context in (one, two):
                 tip = context.bus.fetch()[branch]
-                lease = Lease(context, history.read_branch(context.bus.git, branch, tip))
+                lease = Lease(context.author, history.read_branch(context.bus.git, branch, tip))
                 claims.append((context.bus, lease.commit(State.CLAIMED, {}, tip), tip))
             barrier = threading.Barrier(2)
             ends = []
@@ -175,16 +175,16 @@ class TestRace:
         name = requester.send(requester.manifest())
         with host.context() as context:
             branch = history.read_branch(context.bus.git, name, context.bus.fetch()[name])
-            made = {Lease(context, branch).commit(State.CLAIMED, {}, branch.tip) for _ in range(5)}
+            made = {Lease(context.author, branch).commit(State.CLAIMED, {}, branch.tip) for _ in range(5)}
 
         assert len(made) == 5
 
     def test_a_state_of_another_runner_fences_a_claim_that_has_the_same_token(self, host, requester):
         name = requester.send(requester.manifest())
         with host.context("one") as one, host.context("two") as two:
-            ours = Lease(one, history.read_branch(one.bus.git, name, one.bus.fetch()[name]))
+            ours = Lease(one.author, history.read_branch(one.bus.git, name, one.bus.fetch()[name]))
             assert ours.advance(State.CLAIMED) is Pushed.DONE
-            theirs = Lease(two, history.read_branch(two.bus.git, name, two.bus.fetch()[name]))
+            theirs = Lease(two.author, history.read_branch(two.bus.git, name, two.bus.fetch()[name]))
             theirs.token = ours.token
             assert theirs.advance(State.CLAIMED) is Pushed.DONE
 
@@ -196,7 +196,9 @@ class TestRace:
     def test_a_claim_with_a_lost_reply_is_known_as_its_own(self, host, requester, monkeypatch):
         name = requester.send(requester.manifest())
         with host.context() as context:
-            lease = Lease(context, history.read_branch(context.bus.git, name, context.bus.fetch()[name]))
+            lease = Lease(
+                context.author, history.read_branch(context.bus.git, name, context.bus.fetch()[name])
+            )
             real = context.bus.push
             with monkeypatch.context() as patch:
                 patch.setattr(
@@ -211,7 +213,7 @@ class TestRace:
         name = requester.send(requester.manifest())
         with host.context() as context:
             branch = history.read_branch(context.bus.git, name, context.bus.fetch()[name])
-            first, second = Lease(context, branch), Lease(context, branch)
+            first, second = Lease(context.author, branch), Lease(context.author, branch)
 
             assert first.advance(State.CLAIMED) is Pushed.DONE
             assert second.advance(State.CLAIMED) is Pushed.STALE

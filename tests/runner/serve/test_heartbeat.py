@@ -33,7 +33,7 @@ class Branch:
         return self.busy
 
     def begin(self, lease_s: float, per_minute: int, claims: int = 1):
-        """Return what a claim works with, after so many pushes of others."""
+        """Return the policy of a claim, after so many pushes of others."""
         budget = Budget(per_minute)
         self.pace = Pace(lease_s, budget, 900.0)
         for _ in range(claims):
@@ -42,8 +42,7 @@ class Branch:
         # The lease that the claim announced, and those of the heartbeats.
         self.leases = [self.pace.lease_s]
         self.budget = budget
-        policy = SimpleNamespace(bus=SimpleNamespace(lease_s=lease_s, poll=(0.1, 0.2)))
-        return SimpleNamespace(bus=SimpleNamespace(budget=budget), policy=policy, others=self)
+        return SimpleNamespace(bus=SimpleNamespace(lease_s=lease_s, poll=(0.1, 0.2)), on_stop="finish")
 
     def beat(self, step: int) -> Pushed:
         del step
@@ -66,7 +65,7 @@ def branch(monkeypatch):
 
 def run(branch, seconds, *, prints=lambda _t: False, per_minute=600, lease_s=120.0, step=lambda _t: 0):
     """Let a job run for so many seconds, looked at ten times a second. Returns when heartbeats went out."""
-    beating = Keepalive(branch.begin(lease_s, per_minute), branch)
+    beating = Keepalive(None, None, branch, branch.begin(lease_s, per_minute), branch)
     for tick in range(int(seconds * 10)):
         branch.now = 1000.0 + tick / 10
         if prints(tick / 10):
@@ -147,7 +146,7 @@ def test_the_busy_runners_are_counted_now_and_then_and_not_for_a_short_job(branc
 
 def test_a_runner_whose_rivals_have_ended_has_the_whole_budget_again(branch):
     branch.busy = 9
-    beating = Keepalive(branch.begin(120.0, 6), branch)
+    beating = Keepalive(None, None, branch, branch.begin(120.0, 6), branch)
 
     def beats(begins, ends):
         before = len(branch.beats)
@@ -175,7 +174,7 @@ def test_no_minute_has_more_pushes_than_the_budget_and_no_lease_runs_out(branch,
 
 
 def check_pushes(branch, lease_s, per_minute, claims, prints):
-    beating = Keepalive(branch.begin(lease_s, per_minute, claims), branch)
+    beating = Keepalive(None, None, branch, branch.begin(lease_s, per_minute, claims), branch)
     for tick in range(3400):
         branch.now = 1000.0 + tick / 10
         if prints(tick / 10):

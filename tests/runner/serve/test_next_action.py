@@ -11,7 +11,7 @@ import pytest
 from bridge.bus import wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
-from runner.bus.backoff import Backoff
+from runner.bus.backoff import Retry
 from runner.serve import tracked as module
 from runner.serve.next_action import Action, decide
 from runner.serve.tracked import TrackedRequest, Tracker
@@ -42,6 +42,10 @@ def context():
     )
 
 
+def decided(context, request):
+    return decide(request, context.policy, context.ledger, context.clock, context.identity.instance)
+
+
 def branch(
     state=None, *, runner="theirs", salt="written here", token=1, cancel=False, has_foreign_commits=False
 ):
@@ -61,9 +65,9 @@ def test_a_lease_that_is_longer_than_this_runner_waits_for_lapses_earlier(contex
     request = TrackedRequest(endless)
 
     clock.now += 900 * 1.2 - 1
-    assert decide(context, request) is Action.WAIT
+    assert decided(context, request) is Action.WAIT
     clock.now += 2
-    assert decide(context, request) is Action.TAKE
+    assert decided(context, request) is Action.TAKE
 
 
 ROWS = {
@@ -104,13 +108,13 @@ def test_where_a_branch_stands_decides_what_is_done(context, clock, stands, unch
     request = TrackedRequest(stands)
     clock.now += unchanged_s
 
-    assert decide(context, request) is action
+    assert decided(context, request) is action
 
 
 def test_a_lease_lapses_by_what_this_runner_saw_and_not_before_it_looked(context, clock):
     clock.now += 1_000_000
 
-    assert decide(context, TrackedRequest(branch(State.RUNNING))) is Action.WAIT
+    assert decided(context, TrackedRequest(branch(State.RUNNING))) is Action.WAIT
 
 
 def test_a_heartbeat_begins_the_lease_anew(clock):
@@ -136,23 +140,17 @@ def test_a_branch_that_was_gone_is_seen_anew(clock):
 
 
 def test_what_fails_is_tried_again_ever_more_rarely(clock):
-    backoff, waits = Backoff(), []
+    retry, waits = Retry(), []
     for _ in range(12):
-        backoff.failed("x")
+        retry.failed()
         began = clock.now
-        while not backoff.allows("x"):
+        while not retry.is_due:
             clock.now += 0.25
         waits.append(clock.now - began)
 
     assert waits == sorted(waits)
     assert waits[0] <= 1
     assert waits[-1] == 60
-
-
-def test_what_is_no_longer_there_is_forgotten(clock):
-    backoff = Backoff()
-    backoff.failed("x")
-    backoff.forget_all_but({"y"})
-
-    assert backoff.allows("x")
-    assert backoff.failed("x") == 1
+    retry.succeeded()
+    assert retry.is_due
+    assert retry.failed() == 1

@@ -26,12 +26,12 @@ from bridge.bus import branch_names, history, objects, wire
 from bridge.bus.wire import State
 from bridge.system.git import Git
 from runner.admit.manifests import read_candidate
-from runner.bus.backoff import Backoff
 from runner.bus.bus import Pushed
 from runner.context import open_runner
 from runner.policy import load_policy
-from runner.serve.answer import Outcome, answer
-from runner.serve.dispatch import apply, push_pending_answers
+from runner.serve.answer import Outcome
+from runner.serve.dispatch import dispatcher_of, pending_answers_of
+from runner.serve.execute import answers_of
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action, decide
 from runner.serve.tracked import Tracker
@@ -131,15 +131,15 @@ class Protocol(RuleBasedStateMachine):
             return
         request = requests[number % len(requests)]
         branch = request.branch
-        action = decide(context, request)
+        action = decide(request, context.policy, context.ledger, context.clock, context.identity.instance)
         held = branch.state and branch.state.state.is_taken and branch.state.runner != context.identity
         if held and (branch.name, branch.tip) not in self.lapsed[name]:
             assert action is Action.WAIT, "a claim is respected until its lease has lapsed"
         if action in (Action.CANCEL, Action.SUPERSEDE, Action.LOSE):
-            apply(context, read_candidate(context.bus.git, branch), action)
+            dispatcher_of(context).apply(read_candidate(context.bus.git, branch), action)
         if action is not Action.TAKE:
             return
-        lease = Lease(context, branch)
+        lease = Lease(context.author, branch)
         context.ledger.begin(lease.request, branch=branch.name)
         if lease.advance(State.CLAIMED) is Pushed.DONE:
             self.claims[branch.name].append(lease.token)
@@ -167,10 +167,10 @@ class Protocol(RuleBasedStateMachine):
         self.holds[name] = None
         if how == "crash":
             self.seen[name], self.lapsed[name] = Tracker(Path(), print), set()
-            push_pending_answers(context, Backoff())
+            pending_answers_of(context).push()
         elif lease and how == "answer":
             lease.log.add(b"the end\n" * chunk)
-            answer(context, lease, Outcome(State.SUCCEEDED, GOOD))
+            answers_of(context).answer(lease, Outcome(State.SUCCEEDED, GOOD))
         elif lease:
             lease.advance(State.REQUESTED)
             context.ledger.mark_settled(branch=lease.branch, state="handed back")

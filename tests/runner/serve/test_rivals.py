@@ -11,7 +11,7 @@ import pytest
 from runner.admit.manifests import read_candidate
 from runner.bus.backoff import WIDEST, Spread
 from runner.bus.bus import Bus
-from runner.serve.dispatch import apply
+from runner.serve.dispatch import dispatcher_of
 from runner.serve.next_action import Action
 from runner.serve.poll import Poller
 
@@ -86,7 +86,7 @@ def test_a_runner_that_lost_a_claim_asks_before_it_claims_again(pair, requester,
 
     def take(context, branch):
         read = context.keys.reader.read_branch(context.bus.git, branch, tips[context.policy.id][branch])
-        return apply(context, read_candidate(context.bus.git, read), Action.TAKE)
+        return dispatcher_of(context).apply(read_candidate(context.bus.git, read), Action.TAKE)
 
     for branch in branches[:2]:
         assert take(one, branch)

@@ -76,7 +76,7 @@ def look(context, run):
 
 def claim(context, run):
     """Claim a request and return the lease."""
-    lease = Lease(context, look(context, run))
+    lease = Lease(context.author, look(context, run))
     assert lease.advance(State.CLAIMED) is Pushed.DONE
     return lease
 
@@ -192,7 +192,12 @@ def test_a_cancellation_before_the_claim_counts_below_an_unsigned_state(context,
 
     assert branch.cancel is not None
     assert (branch.request, branch.state) == (run.commit, None)
-    assert decide(context, TrackedRequest(branch)) is Action.CANCEL
+    assert (
+        decide(
+            TrackedRequest(branch), context.policy, context.ledger, context.clock, context.identity.instance
+        )
+        is Action.CANCEL
+    )
 
 
 def test_a_signed_commit_that_is_too_large_for_a_runner_s_is_none(context, run, monkeypatch):

@@ -333,7 +333,7 @@ class TestTheRunner:
             with host.context("one", **FORWARD) as one:
                 one.bus.fetch()
                 one.forwarder.see(one.bus.sessions, {})
-                lease = Lease(one, history.read_branch(one.bus.git, run.branch, run.commit))
+                lease = Lease(one.author, history.read_branch(one.bus.git, run.branch, run.commit))
                 assert lease.advance(State.REQUESTED) is Pushed.DONE
             with host.context("two", **FORWARD) as two:
                 tips = two.bus.fetch()

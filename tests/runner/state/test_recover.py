@@ -12,10 +12,10 @@ from bridge.bus import history, presence, wire
 from bridge.bus.wire import State
 from runner.admit.admission import admit
 from runner.admit.manifests import read_candidate
-from runner.bus.backoff import Backoff
 from runner.bus.bus import Pushed
-from runner.serve.answer import Outcome, answer
-from runner.serve.dispatch import push_pending_answers
+from runner.serve.answer import Outcome
+from runner.serve.dispatch import pending_answers_of
+from runner.serve.execute import answers_of
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action, decide
 from runner.serve.poll import Poller
@@ -115,18 +115,18 @@ def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
         branch = history.read_branch(context.bus.git, name, context.bus.fetch()[name])
         candidate = read_candidate(context.bus.git, branch)
         admitted = admit(context.bus.git, candidate, context.presets, context.policy, context.ledger)
-        lease = Lease(context, branch)
+        lease = Lease(context.author, branch)
         context.ledger.begin(lease.request, branch=name)
         assert lease.advance(State.CLAIMED) is Pushed.DONE
         good = wire.Reason(code="ok", message="every step ended with 0")
         outcome = Outcome(State.SUCCEEDED, good, admitted.request, admitted)
         lease.log.add(b"the end of a log\n")
         context.bus.url += "-that-is-gone"
-        assert answer(context, lease, outcome) is None
+        assert answers_of(context).answer(lease, outcome) is None
         path = context.policy.state / "ledger.sqlite"
     DAMAGE["no database"](path)
     with host.context() as context:
-        push_pending_answers(context, Backoff())
+        pending_answers_of(context).push()
     assert host.result(name).state == "succeeded"
     assert not ran.exists()
 
@@ -199,7 +199,7 @@ def test_a_claim_by_a_copy_of_the_whole_disk_is_respected(host, requester, ran):
     with host.context("one") as one, host.context("two") as two:
         object.__setattr__(two, "identity", one.identity)
         branch = history.read_branch(one.bus.git, name, one.bus.fetch()[name])
-        lease = Lease(one, branch)
+        lease = Lease(one.author, branch)
         assert lease.advance(State.CLAIMED) is Pushed.DONE
 
         poller = Poller(two)
@@ -207,8 +207,14 @@ def test_a_claim_by_a_copy_of_the_whole_disk_is_respected(host, requester, ran):
         assert not poller.poll()
 
         twin = history.read_branch(two.bus.git, name, two.bus.fetch()[name])
-        assert decide(two, TrackedRequest(twin)) is Action.WAIT
-        assert decide(one, TrackedRequest(twin)) is Action.TAKE
+        assert (
+            decide(TrackedRequest(twin), two.policy, two.ledger, two.clock, two.identity.instance)
+            is Action.WAIT
+        )
+        assert (
+            decide(TrackedRequest(twin), one.policy, one.ledger, one.clock, one.identity.instance)
+            is Action.TAKE
+        )
     assert not ran.exists()
     (warning,) = [line for line in host.told if "under this one's id" in line]
     assert "Delete the file `instance` on one of them" in warning
@@ -218,6 +224,6 @@ def test_a_claim_from_before_a_crash_is_resumed_at_once(host, requester, ran):
     name = requester.send(requester.manifest("touch"))
     with host.context() as context:
         branch = history.read_branch(context.bus.git, name, context.bus.fetch()[name])
-        assert Lease(context, branch).advance(State.CLAIMED) is Pushed.DONE
+        assert Lease(context.author, branch).advance(State.CLAIMED) is Pushed.DONE
     assert host.answer(name).state == "succeeded"
     assert ran.exists()

@@ -21,7 +21,10 @@ def answer(client, keyed):
         branches = [client.run("noop").branch for _ in range(count)]
         keyed.key()
         with keyed.context(bus={"notes": True, **bus}) as context:
-            poller, notes = Poller(context), AnswerNotes(context)
+            poller, notes = (
+                Poller(context),
+                AnswerNotes(context.to_note, context.author, context.presets, context.operator.tell),
+            )
             while poller.poll():
                 pass
             meanwhile()
