@@ -12,8 +12,6 @@ import pytest
 from tests.engine.serve import parrot
 from tests.engine.serve.world import serving
 
-ON_BOTH_BACKENDS = True
-
 TEMPLATE = (Path(__file__).parent / "templates" / "qwen3.jinja").read_text()
 PARAMETERS = {
     "type": "object",
