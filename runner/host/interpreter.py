@@ -29,10 +29,13 @@ _BELIEVED_S = 60.0
 _ASK_S = 120.0
 _TOKEN = f"${{ENV:{INTERPRETER}}}"
 # Modules may print while they are imported, so the answer goes to a copy of the original standard output.
+# As in the engine, mlx-lm is imported without torch, which takes longer than all the rest.
 _ASK = """
 import importlib.metadata, importlib.util, json, os, platform, sys
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
+if {name.partition(".")[0] for name in sys.argv[2:]} <= {"bridge", "engine", "mlx", "mlx_lm", "runner"}:
+    sys.modules["torch"] = None
 lacking, versions = [], dict.fromkeys(sys.argv[2:])
 for name in sys.argv[2:]:
     try:
@@ -65,7 +68,7 @@ class Interpreter:
     def __init__(self, path: Path, version: str | None = None) -> None:
         self.path = path
         self.version = version
-        self._known: dict[tuple[str, ...], tuple[float, tuple[object, ...], dict[str, Any]]] = {}
+        self._known: dict[tuple[str, str], tuple[float, tuple[object, ...], dict[str, Any]]] = {}
 
     def problem(self, modules: Sequence[str] = (), *, imports: bool = True) -> Problem | None:
         """Return why the interpreter cannot run a job that imports these modules, or None.
@@ -116,14 +119,23 @@ class Interpreter:
         """Return whether a version matches the pinned one; ``3.13`` matches every 3.13.x."""
         return self.version is None or f"{version}.".startswith(f"{self.version}.")
 
-    def _ask(self, *asked: str, lasts_s: float = _BELIEVED_S) -> dict[str, Any]:
-        if asked in self._known:
-            when, files, answer = self._known[asked]
-            if time.monotonic() - when < lasts_s and files == _stamp(self.path, answer["folders"]):
-                return answer
-        answer = ask(self.path, *asked)
-        self._known[asked] = (time.monotonic(), _stamp(self.path, answer["folders"]), answer)
-        return answer
+    def _ask(self, how: str, *names: str, lasts_s: float = _BELIEVED_S) -> dict[str, Any]:
+        """Return what `ask` does, and ask only for those names whose answers are not known: importing takes seconds."""
+        wanted = [(how, name) for name in names or ("",)]
+        if unknown := [name for _, name in wanted if not self._is_known(how, name, lasts_s)]:
+            answer = ask(self.path, how, *filter(None, unknown))
+            when, files = time.monotonic(), _stamp(self.path, answer["folders"])
+            self._known.update({(how, name): (when, files, answer) for name in unknown})
+        answers = {name: self._known[how, name][2] for _, name in wanted}
+        lacking = [name for name in names if name in answers[name]["lacking"]]
+        versions = {name: answers[name]["versions"][name] for name in names}
+        return {**next(iter(answers.values())), "lacking": lacking, "versions": versions}
+
+    def _is_known(self, how: str, name: str, lasts_s: float) -> bool:
+        if (how, name) not in self._known:
+            return False
+        when, files, answer = self._known[how, name]
+        return time.monotonic() - when < lasts_s and files == _stamp(self.path, answer["folders"])
 
 
 def find(program: str | None = None) -> tuple[Path, str]:

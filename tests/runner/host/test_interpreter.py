@@ -127,11 +127,12 @@ def test_a_module_that_ends_the_interpreter_is_a_problem(environment):
 def test_what_was_found_is_believed_for_a_while(environment, tmp_path):
     python, _ = environment
     calls = tmp_path / "calls"
-    wrapper = a_script(tmp_path / "python", f'echo >>{calls}\nexec {python} "$@"')
+    wrapper = a_script(tmp_path / "python", f'echo "$5 $6" >>{calls}\nexec {python} "$@"')
     interpreter = Interpreter(wrapper, HERE)
-    for _ in range(5):
-        assert interpreter.problem(["json"]) is None
-    assert len(calls.read_text().splitlines()) == 1
+    for modules in (["json"], ["json"], ["json", "ast"], ["ast", "no_such"], ["json"], ["ast"]):
+        problem = interpreter.problem(modules)
+        assert (problem is None) == ("no_such" not in modules)
+    assert calls.read_text().splitlines() == ["json ", "ast ", "no_such "]
 
 
 def test_links_are_followed_but_not_out_of_an_environment(environment, tmp_path):
