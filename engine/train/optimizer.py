@@ -13,19 +13,26 @@ S = TypeVar("S", bound=Schedule)
 class TrainedWeights(Learner, Generic[S]):
     """Weights that are trained in place, and their optimizer.
 
-    ``loss`` gets the arguments of ``step``; it returns the loss, followed by figures to report.
+    ``loss`` gets the arguments of ``step``; it returns the loss, followed by figures to report. ``by_muon`` says by
+    name and value which weights Muon moves.
     """
 
     suffix = ".safetensors"
 
-    def __init__(self, model: nn.Module, loss: Callable[..., tuple[mx.array, ...]], plan: S) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[..., tuple[mx.array, ...]],
+        plan: S,
+        by_muon: Callable[[str, mx.array], bool] = lambda _, weight: weight.ndim == MATRIX,
+    ) -> None:
         self.model, self.plan = model, plan
         self.optimizer = optimizers.MultiOptimizer(
             [
                 optimizers.Muon(plan.matrix_rate, weight_decay=0.01),
                 optimizers.AdamW(plan.other_rate, betas=[0.9, 0.97], weight_decay=0.0),
             ],
-            [lambda _, weight: weight.ndim == MATRIX],
+            [by_muon],
         )
         self.value_and_grad = nn.value_and_grad(model, loss)
 

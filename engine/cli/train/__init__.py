@@ -6,6 +6,7 @@ from bridge.common.cli.commands import LazyGroup
 
 COMMANDS = {
     "drafter": "Train a DFlash drafter for any target that mlx-lm loads; after ^C, run again to continue.",
+    "head": "Train an EAGLE-3 head for any target that mlx-lm loads; after ^C, run again to continue.",
     "restorer": "Train a restorer for any target that mlx-lm loads; after ^C, run again to continue.",
 }
 

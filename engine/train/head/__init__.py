@@ -1,0 +1,1 @@
+"""The recipe of one-layer heads, EAGLE-3."""
