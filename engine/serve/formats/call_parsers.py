@@ -64,7 +64,7 @@ def _text(text: str, _: bool) -> str:
 
 
 def _xml(form: Form, convert: Convert, text: str, tools: Any) -> list[dict[str, Any]]:
-    found, at = [], 0
+    parsed, at = [], 0
     while (begins := text.find(form.opens, at) if form.opens else at) >= 0 and at <= len(text):
         at = begins + len(form.opens)
         mark = form.named or form.key
@@ -89,13 +89,13 @@ def _xml(form: Form, convert: Convert, text: str, tools: Any) -> list[dict[str, 
         if form.whole is not None and 0 <= begins < text.find(form.closes, at):
             whole, at = _until(text, form.whole[1], _until(text, form.named, begins)[1])
             arguments = json.loads(whole)
-        found.append({"name": name, "arguments": arguments})
+        parsed.append({"name": name, "arguments": arguments})
         if not form.closes:
             break
         at = _until(text, form.closes, at)[1]
-    if not found:
+    if not parsed:
         return [_json_or_bare(text)]
-    return found
+    return parsed
 
 
 def _until(text: str, mark: str, at: int) -> tuple[str, int]:
@@ -134,38 +134,38 @@ def _json_or_bare(text: str) -> dict[str, Any]:
 def _mistral(text: str, _: Any) -> list[dict[str, Any]]:
     if text.lstrip().startswith("["):
         return [call if isinstance(call, dict) else {} for call in json.loads(text)]
-    found, at, decoder = [], 0, json.JSONDecoder()
+    parsed, at, decoder = [], 0, json.JSONDecoder()
     while (ends := text.find(ARGS, at)) >= 0:
         name = NO_NAME.split(text[at:ends].rstrip())[-1]
         begins = text.find("{", ends)
         if begins < 0 or text[ends + len(ARGS) : begins].strip():
             raise ValueError("there is no object")
         arguments, at = decoder.raw_decode(text, begins)
-        found.append({"name": name, "arguments": arguments})
-    return found
+        parsed.append({"name": name, "arguments": arguments})
+    return parsed
 
 
 def _kimi(text: str, _: Any) -> list[dict[str, Any]]:
     parts = [part.partition("<|tool_call_end|>")[0] for part in text.split("<|tool_call_begin|>")[1:]]
-    found = []
+    parsed = []
     for part in parts or [text]:
         head, _mark, arguments = part.partition(KIMI_ARGUMENTS)
         match = KIMI.fullmatch(head.strip())
         if match is None:
             raise ValueError("there is no call")
-        found.append({"id": match[1], "name": match[2], "arguments": json.loads(arguments)})
-    return found
+        parsed.append({"id": match[1], "name": match[2], "arguments": json.loads(arguments)})
+    return parsed
 
 
 def _gemma(quote: str, text: str, _: Any) -> list[dict[str, Any]]:
     segments = text.split(quote)
     for i, segment in enumerate(segments):
         segments[i] = json.dumps(segment) if i % 2 else BARE_KEY.sub(r'\1"\2":', segment)
-    plain, decoder, found, at = "".join(segments), json.JSONDecoder(), [], 0
+    plain, decoder, parsed, at = "".join(segments), json.JSONDecoder(), [], 0
     while (match := GEMMA.search(plain, at)) is not None:
         arguments, at = decoder.raw_decode(plain, match.end())
-        found.append({"name": match[1], "arguments": arguments})
-    return found
+        parsed.append({"name": match[1], "arguments": arguments})
+    return parsed
 
 
 def _python(text: str, _: Any) -> list[dict[str, Any]]:
