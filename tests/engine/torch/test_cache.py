@@ -1,3 +1,6 @@
+import tomllib
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -8,14 +11,15 @@ from mlx_lm.models.llama import Model, ModelArgs  # noqa: E402
 from engine import dflash  # noqa: E402
 from engine.cache import make_caches  # noqa: E402
 from engine.codec.spec import Layout  # noqa: E402
-from engine.errors import BadInput  # noqa: E402
+from engine.errors import BadInput, MissingPackage  # noqa: E402
 from engine.live_bytes import live_bytes  # noqa: E402
 from engine.models import load, registry  # noqa: E402
 from engine.mx import mx  # noqa: E402
-from engine.torch import cache_bytes, kakeya_cache, packed_layers, view  # noqa: E402
+from engine.torch import FLOORS, _check_versions, cache_bytes, kakeya_cache, packed_layers, view  # noqa: E402
 from engine.torch.view import PackedView  # noqa: E402
 from tests.engine.torch.models import SIZES, gemma, llama, prompt  # noqa: E402
 
+ROOT = Path(__file__).parents[3]
 SPECS = (
     "e8v@4.25",
     "e8v@2.25",
@@ -356,3 +360,17 @@ def test_a_model_that_keeps_no_keys_and_values_has_raw_caches_only(name, reason)
         kakeya_cache(model)
     assert refused.value.fix == "caches that it can use: raw"
     assert packed_layers(kakeya_cache(model, "raw")) == 0
+
+
+def test_versions_that_are_too_old_are_named_with_the_remedy(monkeypatch):
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["torch"]
+    for name, (major, minor) in FLOORS.items():
+        assert f"{name}>={major}.{minor}" in extra
+    present = {"torch": "2.13.0+cpu", "transformers": "5.24.0.dev0"}
+    monkeypatch.setattr("engine.torch.metadata.version", present.get)
+    _check_versions()
+    for name, old in (("torch", "2.9.1"), ("transformers", "5.23.9"), ("transformers", "4.57.1")):
+        monkeypatch.setattr("engine.torch.metadata.version", {**present, name: old}.get)
+        with pytest.raises(MissingPackage, match=rf"{name} {old} is too old: \d+\.\d+ or newer") as refused:
+            _check_versions()
+        assert "pip install '.[torch]'" in refused.value.fix
