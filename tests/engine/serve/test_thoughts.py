@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 
-from tests.engine.serve.world import serving
+from tests.engine.serve.world import backends, serving
 
 TOOL = {
     "type": "function",
@@ -24,9 +24,11 @@ SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "require
 FORM = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
 
 
-@pytest.fixture(scope="module")
-def chatting(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("thoughts"), "--model", "tiny-chat") as server:
+@pytest.fixture(scope="module", params=backends())
+def chatting(tmp_path_factory, request):
+    with serving(
+        tmp_path_factory.mktemp("thoughts"), "--backend", request.param, "--model", "tiny-chat"
+    ) as server:
         yield server
 
 
