@@ -309,6 +309,10 @@ CODES = {
             "CODES_DIFFER", "REJECTED", "equal vectors get other codes in the other backend",
             "fix the codec: both backends promise the same bytes for the same float32 vectors",
         ),
+        Code(
+            "RANKS_DIFFER", "REJECTED", "ranks that computed different results did not run one model",
+            "use the same versions and files on all hosts, and measure again",
+        ),
         # Two trees
         Code(
             "SAME_TREE", "REJECTED", "a tree compared with itself shows only the noise",

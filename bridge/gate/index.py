@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from bridge.gate.deadline import Deadline, DeadlineList
+from bridge.reports.cluster import RankRow, ReduceRow
 from bridge.reports.counted import CountedRows
 from bridge.reports.models import Report
 from bridge.reports.parts import Arm, Claim, Prompt, Workload
@@ -105,7 +106,14 @@ class ReportIndex:
 
 
 def seconds_of(row: Any) -> float:
-    """Return the seconds that a row took, its prefill included; 0 if its kind is not timed."""
+    """Return the seconds that a row took, its prefill included; 0 if its kind is not timed.
+
+    Ranks work at the same time: the slowest one's time is that of a sum, and rank 0's is that of an answer.
+    """
+    if isinstance(row, ReduceRow):
+        return max(row.rank_s)
+    if isinstance(row, RankRow):
+        return 0.0 if row.rank else row.prefill_s + row.decode_s
     return float(getattr(row, "e2e_s", getattr(row, "seconds", 0.0)))
 
 

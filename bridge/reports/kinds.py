@@ -12,6 +12,8 @@ PARITY = "kakeya.parity"
 SERVE = "kakeya.serve-conformance"
 SOLUTIONS = "kakeya.pass-at-1"
 TORCH_PARITY = "kakeya.torch-parity"
+ALL_REDUCE = "kakeya.all-reduce"
+DISTRIBUTED = "kakeya.distributed"
 
 # Command of kakeya-engine by the kind of report that it writes.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -27,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     SERVE: ("eval", "serve-conformance"),
     SOLUTIONS: ("eval", "pass-at-1"),
     TORCH_PARITY: ("bench", "torch-parity"),
+    ALL_REDUCE: ("bench", "all-reduce"),
+    DISTRIBUTED: ("bench", "distributed"),
 }
 
 # Two trees of the requester's code, timed in turn by the runner itself (`kakeya run --against`).

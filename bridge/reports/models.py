@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, StringConstraints, TypeAdapter
 
 from bridge.reports.backends import BackendRow, Backends
+from bridge.reports.cluster import MOST_RANKS, RankRow, ReduceRow
 from bridge.reports.own.model import Unit
 from bridge.reports.parts import (
     LEAST_ROUNDS,
@@ -208,6 +209,45 @@ class TorchParity(OnPrompts):
     rows: Annotated[list[BackendRow], Rows]
 
 
+class RanksConfig(ReportModel):
+    """The ranks of a cluster, and how often each measurement is repeated."""
+
+    backend: Literal["ring", "jaccl"]
+    ranks: Annotated[int, Field(ge=2, le=MOST_RANKS)]
+    repeats: Annotated[int, Field(ge=1, le=1000)]
+
+
+class ReduceConfig(RanksConfig):
+    """The options of a measurement of sums over ranks."""
+
+    sizes: Annotated[list[Positive], Field(min_length=1, max_length=64)]
+
+
+class DistributedConfig(RanksConfig):
+    """The options of decoding on a cluster."""
+
+    seed: Count
+    split: Literal["tensor", "pipeline"]
+    max_tokens: Positive
+    prompts: Annotated[list[Name], Field(min_length=1, max_length=1000)]
+
+
+class AllReduce(Measured):
+    """Sums over all ranks of a cluster, by size."""
+
+    kind: Literal["kakeya.all-reduce"]
+    config: ReduceConfig
+    rows: Annotated[list[ReduceRow], Rows]
+
+
+class Distributed(WithModels):
+    """Greedy decoding with one model over several ranks, beside one host."""
+
+    kind: Literal["kakeya.distributed"]
+    config: DistributedConfig
+    rows: Annotated[list[RankRow], Rows]
+
+
 class Tree(ReportModel):
     """One of the compared trees: the ids of its commit and of the tree itself."""
 
@@ -253,6 +293,8 @@ AnyReport = Annotated[
     | ServeConformance
     | PassAt1
     | TorchParity
+    | AllReduce
+    | Distributed
     | Compare,
     Field(discriminator="kind"),
 ]

@@ -17,7 +17,7 @@ from engine.errors import BadInput
 SPLITS = ("auto", "tensor", "pipeline")
 # Options that every rank would have to decide alike, or that mlx-lm's sharded models do not have.
 _ONE_HOST = ("draft", "no_draft", "kv", "block_size", "rollback", "lookup", "adaptive")
-_OWN = ("split", "token_timeout", "load_timeout")
+_OWN = ("backend", "split", "token_timeout", "load_timeout")
 
 
 class _ClusterOption(click.ParamType[int | Path]):
@@ -36,20 +36,37 @@ class _ClusterOption(click.ParamType[int | Path]):
         return int(value)
 
 
-options = several(
-    option(
-        "--cluster", _ClusterOption(),
-        help="Split the model over N ranks on this machine, or over the hosts of a file for mlx.launch.",
-    ),
-    option(
-        "--split", click.Choice(SPLITS), "auto",
-        help="How a cluster splits the model: each layer (tensor), or the list of layers (pipeline).",
-    ),
+_backend = option(
+    "--backend", click.Choice(("ring", "jaccl")), help="Backend of MLX.  [default: the file's, or ring]"
+)
+_clocks = several(
     option("--token-timeout", Number(1, 3600), 20.0, help="Seconds without a token that end a cluster's job."),
     option(
         "--load-timeout", Number(1, 86400), 600.0,
         help="Seconds without progress that end a cluster's job while it loads or reads the prompt.",
     ),
+)  # fmt: skip
+# For a command that does nothing without a cluster.
+required = several(
+    option(
+        "--cluster", _ClusterOption(), required=True,
+        help="N ranks on this machine, or a file with hosts for mlx.launch.",
+    ),
+    _backend,
+    _clocks,
+)  # fmt: skip
+split = option(
+    "--split", click.Choice(SPLITS), "auto",
+    help="How a cluster splits the model: each layer (tensor), or the list of layers (pipeline).",
+)  # fmt: skip
+options = several(
+    option(
+        "--cluster", _ClusterOption(),
+        help="Split the model over N ranks on this machine, or over the hosts of a file for mlx.launch.",
+    ),
+    _backend,
+    split,
+    _clocks,
 )  # fmt: skip
 
 
@@ -80,8 +97,7 @@ def generate(text: str, *, system: str | None, raw: bool, as_json: bool, **setti
     from engine.cluster import hosts, sharding, state, supervise
     from engine.models import registry
 
-    cluster = settings["cluster"]
-    ranks = hosts.local(cluster) if isinstance(cluster, int) else hosts.read_hostfile(cluster)
+    ranks = hosts.choose(settings["cluster"], settings["backend"])
     source = registry.find(settings["model"])
     split = sharding.choose(source.name, hub.folder_of(source.target), len(ranks), settings["split"])
     if not text:
@@ -89,7 +105,7 @@ def generate(text: str, *, system: str | None, raw: bool, as_json: bool, **setti
     names = ("dtype", "max_tokens", "temperature", "top_p", "top_k", "min_p")
     seed = settings["seed"] if settings["seed"] is not None else secrets.randbits(32)
     job = {
-        "task": "generate", "model": _for_ranks(settings["model"]), "split": split, "prompt": text,
+        "task": "generate", "model": for_ranks(settings["model"]), "split": split, "prompts": [text],
         "system": system, "raw": raw, "seed": seed, "stop": list(settings["stop"]), "ids": False,
         **{name: settings[name] for name in names},
     }  # fmt: skip
@@ -98,7 +114,7 @@ def generate(text: str, *, system: str | None, raw: bool, as_json: bool, **setti
     _print_end({"model": source.name, "split": split}, outcome.ranks, as_json=as_json)
 
 
-def _for_ranks(name: str) -> str:
+def for_ranks(name: str) -> str:
     """Return a model's name for the ranks, which may run in another folder."""
     from engine.checkpoints.hub import local
 
@@ -117,7 +133,7 @@ def _lines(message: dict[str, Any]) -> None:
 
 
 def _print_end(about: dict[str, Any], ends: list[dict[str, Any]], *, as_json: bool) -> None:
-    first = ends[0]
+    first = ends[0]["answers"][0]
     speed = (
         (first["tokens"] - 1) / first["decode_s"] if first["tokens"] > 1 and first["decode_s"] > 0 else None
     )

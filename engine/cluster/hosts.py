@@ -8,8 +8,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from bridge.common import install
-from bridge.common.validation import hostfile
+from bridge.common.validation import describe, hostfile
 from engine.errors import BadInput, MissingPackage
 
 RANK = "engine.cluster.rank"
@@ -77,6 +79,25 @@ def read_hostfile(path: Path) -> Cluster:
     except ValueError as error:
         fix = "write it as docs/policy.md shows, or let `mlx.distributed_config` write it"
         raise BadInput(f"the hostfile cannot be used: {error}", fix) from error
+
+
+def choose(cluster: int | Path, backend: str | None = None) -> Cluster:
+    """Return a number of ranks on this machine, or the cluster of a hostfile, with this backend.
+
+    Raises:
+        BadInput: the file cannot be read, or does not fit the backend.
+    """
+    chosen = local(cluster) if isinstance(cluster, int) else read_hostfile(cluster)
+    if backend in (None, chosen.hosts.backend):
+        return chosen
+    try:
+        hosts = hostfile.Hostfile.model_validate({**chosen.hosts.model_dump(), "backend": backend})
+    except ValidationError as error:
+        reason = describe(error, hostfile.Hostfile, {})[0]
+        raise BadInput(
+            f"the hosts cannot use {backend}: {reason}", "leave out --backend, or complete the hostfile"
+        ) from error
+    return Cluster(hosts, chosen.file)
 
 
 def _launcher() -> str:

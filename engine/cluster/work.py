@@ -17,38 +17,41 @@ _FLUSH_S = 0.1
 
 
 def generate(job: dict[str, Any], group: Any, watch: Watch) -> dict[str, Any]:
-    """Decode a prompt with this rank's part of the model. Every rank decodes the same tokens; rank 0 prints them."""
+    """Decode prompts with this rank's part of the model. Every rank decodes the same tokens; rank 0 sends them."""
+    from engine.lm import generate_step, make_sampler
     from engine.mx import mx
 
     watch.enter("load")
     model, tokenizer, folder = _load(job, group)
-    from engine.lm import generate_step, make_sampler
-
-    ids = _prompt(job, tokenizer, folder, model)
-    mx.random.seed(job["seed"])
     sampler = make_sampler(job["temperature"], top_p=job["top_p"], min_p=job["min_p"], top_k=job["top_k"])
-    watch.enter("prefill")
-    begin, most = time.monotonic(), _most(model, len(ids), job["max_tokens"])
-    steps = generate_step(
-        mx.array(ids), model, max_tokens=most, sampler=sampler,
-        prompt_progress_callback=lambda done, _: watch.enter("prefill", done),
-    )  # fmt: skip
-    answer = _Answer(tokenizer, job["stop"], watch)
-    first = 0.0
-    for token, _ in steps:
-        first = first or time.monotonic()
-        if answer.add(int(token)):
-            break
-    answer.finish()
-    last = time.monotonic()
-    watch.enter("end", len(answer.tokens))
-    # All ranks have received what others sent before one of them ends.
-    mx.eval(mx.distributed.all_sum(mx.array(1.0), group=group, stream=mx.cpu))
-    return {
-        "tokens": len(answer.tokens), "ids": answer.tokens if job["ids"] else [], "prompt_tokens": len(ids),
-        "digest": tokens_digest(answer.tokens), "finish_reason": answer.reason,
-        "prefill_s": first - begin, "decode_s": last - first, **_memory(),
-    }  # fmt: skip
+    answers: list[dict[str, Any]] = []
+    tokens: list[int] = []
+    for index, prompt in enumerate(job["prompts"]):
+        ids = prompt_ids(job["model"], prompt, job["system"], tokenizer, folder, raw=job["raw"])
+        begin, most = time.monotonic(), _most(model, ids, job["max_tokens"])
+        mx.random.seed(job["seed"])
+        watch.enter("prefill", len(tokens))
+        steps = generate_step(
+            mx.array(ids), model, max_tokens=most, sampler=sampler,
+            prompt_progress_callback=lambda done, _: watch.enter("prefill", watch.count + done),
+        )  # fmt: skip
+        answer = _Answer(tokenizer, job, watch, index)
+        first = 0.0
+        for token, _ in steps:
+            first = first or time.monotonic()
+            if answer.add(int(token)):
+                break
+        last = time.monotonic()
+        answer.finish()
+        tokens += answer.tokens
+        answers.append(
+            {
+                "tokens": len(answer.tokens), "prompt_tokens": len(ids), "digest": tokens_digest(answer.tokens),
+                "finish_reason": answer.reason, "prefill_s": first - begin, "decode_s": last - first,
+            }
+        )  # fmt: skip
+    _wait_for_all(group, watch)
+    return {"tokens": len(tokens), "digest": tokens_digest(tokens), "answers": answers, **memory()}
 
 
 def all_reduce(job: dict[str, Any], group: Any, watch: Watch) -> dict[str, Any]:
@@ -68,10 +71,9 @@ def all_reduce(job: dict[str, Any], group: Any, watch: Watch) -> dict[str, Any]:
             seconds.append(time.perf_counter() - begin)
         ends = number(mx.min(total)), number(mx.max(total))
         rows.append({"bytes": size // 4 * 4, "seconds": seconds[1:], "least": ends[0], "most": ends[1]})
-    watch.enter("end", watch.count)
-    mx.eval(mx.distributed.all_sum(mx.array(1.0), group=group, stream=mx.cpu))
+    _wait_for_all(group, watch)
     sums = [int(row["most"]) for row in rows]
-    return {"tokens": len(sums), "digest": tokens_digest(sums), "rows": rows, **_memory()}
+    return {"tokens": len(sums), "digest": tokens_digest(sums), "rows": rows, **memory()}
 
 
 JOBS: dict[str, Callable[[dict[str, Any], Any, Watch], dict[str, Any]]] = {
@@ -83,13 +85,14 @@ JOBS: dict[str, Callable[[dict[str, Any], Any, Watch], dict[str, Any]]] = {
 class _Answer:
     """The tokens so far, and their text on rank 0."""
 
-    def __init__(self, tokenizer: Any, stop: list[str], watch: Watch) -> None:
+    def __init__(self, tokenizer: Any, job: dict[str, Any], watch: Watch, index: int) -> None:
         from engine.dflash.stops import Stops
 
         self.tokens: list[int] = []
         self.reason = "length"
-        self._stops, self._watch = Stops(tokenizer, None, stop), watch
-        self._text, self._sent = "", time.monotonic()
+        self._stops, self._watch, self._index = Stops(tokenizer, None, job["stop"]), watch, index
+        self._with_ids = job["ids"]
+        self._text, self._sent_at, self._sent = "", time.monotonic(), 0
 
     def add(self, token: int) -> bool:
         """Add a token; returns whether the answer ends with it."""
@@ -97,7 +100,7 @@ class _Answer:
         self.tokens.append(token)
         self._text += cut.text
         self._watch.phase, self._watch.count = "decode", len(self.tokens)
-        if len(self.tokens) == 1 or time.monotonic() - self._sent > _FLUSH_S:
+        if len(self.tokens) == 1 or time.monotonic() - self._sent_at > _FLUSH_S:
             self._flush()
         if cut.stopped:
             self.reason = "stop"
@@ -111,8 +114,17 @@ class _Answer:
 
     def _flush(self) -> None:
         if self._watch.rank == 0:
-            send("text", rank=0, count=len(self.tokens), text=self._text)
-        self._text, self._sent = "", time.monotonic()
+            ids = self.tokens[self._sent :] if self._with_ids else []
+            send("text", rank=0, count=len(self.tokens), text=self._text, answer=self._index, ids=ids)
+        self._text, self._sent_at, self._sent = "", time.monotonic(), len(self.tokens)
+
+
+def _wait_for_all(group: Any, watch: Watch) -> None:
+    """Wait until all ranks have received what the others sent, before one of them ends."""
+    from engine.mx import mx
+
+    watch.enter("end", watch.count)
+    mx.eval(mx.distributed.all_sum(mx.array(1.0), group=group, stream=mx.cpu))
 
 
 def _load(job: dict[str, Any], group: Any) -> tuple[Any, Any, Path]:
@@ -137,32 +149,34 @@ def _load(job: dict[str, Any], group: Any) -> tuple[Any, Any, Path]:
     return model, load_tokenizer(folder, config), folder
 
 
-def _prompt(job: dict[str, Any], tokenizer: Any, folder: Path, model: Any) -> list[int]:
+def prompt_ids(
+    name: str, prompt: str, system: str | None, tokenizer: Any, folder: Path, *, raw: bool
+) -> list[int]:
+    """Return the ids of a prompt: a user's message for a model that chats, otherwise a text to continue."""
     from engine.checkpoints.published import PAIRS
-    from engine.dflash.target.context import check_ids
     from engine.errors import BadInput
     from engine.tokens import encode, encode_chat
 
-    chats = tokenizer.has_chat_template and folder.parent.name not in PAIRS and not job["raw"]
-    if job["system"] is not None and not chats:
-        raise BadInput(f"{job['model']} has no chat template, so --system has nowhere to go")
+    chats = tokenizer.has_chat_template and folder.parent.name not in PAIRS and not raw
+    if system is not None and not chats:
+        raise BadInput(f"{name} has no chat template, so --system has nowhere to go")
     if not chats:
-        ids = encode(tokenizer, job["prompt"])
-    else:
-        turns = [{"role": "system", "content": job["system"]}] if job["system"] is not None else []
-        ids = encode_chat(tokenizer, [*turns, {"role": "user", "content": job["prompt"]}])
-    check_ids(model, ids)
-    return ids
+        return encode(tokenizer, prompt)
+    turns = [{"role": "system", "content": system}] if system is not None else []
+    return encode_chat(tokenizer, [*turns, {"role": "user", "content": prompt}])
 
 
-def _most(model: Any, prompt: int, tokens: int) -> int:
-    from engine.dflash.target.context import room
+def _most(model: Any, prompt: list[int], tokens: int) -> int:
+    """Return how many tokens may follow a prompt, at most ``tokens``."""
+    from engine.dflash.target.context import check_ids, room
 
-    fitting = room(model, prompt)
+    check_ids(model, prompt)
+    fitting = room(model, len(prompt))
     return tokens if fitting is None else min(tokens, fitting)
 
 
-def _memory() -> dict[str, int]:
+def memory() -> dict[str, int]:
+    """Return the highest bytes of MLX's arrays and of this process until now."""
     from engine.mx import mx
 
     unit = 1 if sys.platform == "darwin" else 1024

@@ -197,6 +197,10 @@ def _check_preset(
             fix = "its operator can add it under presets in its policy"
             message = f"{preset.name} is not allowed by the runner {policy.id}: {fix}"
             raise Unable("preset_not_allowed", message)
+        if policy.cluster_refuses(preset.name, preset.env_names):
+            fix = "its operator can add it under cluster.presets in its policy"
+            message = f"{preset.name} may not use the cluster of the runner {policy.id}: {fix}"
+            raise Unable("preset_not_allowed", message)
         definition = preset.digest
         if request.schema_version == 1:
             # The older client sends every value as the text that the user typed.

@@ -15,6 +15,7 @@ from runner.admit.signature import check_list, has_usable_signer
 from runner.bus.bus import Bus
 from runner.context import Keys, Machine, open_runner
 from runner.doctor.bus import advice, push_and_delete
+from runner.doctor.cluster import check_cluster
 from runner.doctor.presets import check_presets, run_check
 from runner.doctor.visible import visible_files
 from runner.host.facts import describe_host, describe_versions
@@ -59,6 +60,7 @@ def examine(path: Path | None) -> Iterator[Check]:
             yield from visible_files(context.machine.sandbox, context.policy, context.presets)
             yield _supervisor(policy, context.machine)
             yield from _engine(policy, context.presets, context.machine.interpreter)
+            yield from check_cluster(policy, sandboxed=context.machine.sandbox.kind != "off")
             yield from check_presets(policy, context.machine)
     except KakeyaError as error:
         if error.code == "locked":

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,6 +22,7 @@ from bridge.bus.hosts import address
 from bridge.bus.wire import Name
 from bridge.common import environment
 from bridge.common.limits import PRESENCE_LABELS
+from bridge.common.validation.hostfile import FEWEST_RANKS, MOST_RANKS
 from bridge.presets.model import EnvName, EnvValue
 
 _WORKFLOW = Annotated[
@@ -36,6 +38,7 @@ _MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _LONGEST_LEASE_S = 900.0
 
 INTERPRETER = "KAKEYA_MAC_PYTHON"
+CLUSTER, CLUSTER_BACKEND = "KAKEYA_CLUSTER", "KAKEYA_CLUSTER_BACKEND"
 
 
 class _Section(BaseModel):
@@ -175,6 +178,35 @@ class Lfs(_Section):
     hosts: list[Annotated[str, StringConstraints(pattern=_LFS_HOST)]] = []
 
 
+class Cluster(_Section):
+    """The machines over which jobs may split one model. This host starts a rank on each, and answers for all."""
+
+    # A file for mlx.launch, with the interpreter and the environment of each host; or a number of ranks here.
+    hostfile: _WholePath | None = None
+    ranks: Annotated[int, Field(ge=FEWEST_RANKS, le=MOST_RANKS)] | None = None
+    backend: Literal["ring", "jaccl"] = "ring"
+    # Names of presets that may use it.
+    presets: Annotated[list[str], Field(min_length=1)] = ["distributed-*"]
+
+    @model_validator(mode="after")
+    def _names_its_ranks(self) -> "Cluster":
+        if (self.hostfile is None) == (self.ranks is None):
+            raise ValueError("needs either hostfile or ranks")
+        if self.ranks is not None and self.backend != "ring":
+            raise ValueError("ranks on one machine use the backend ring")
+        return self
+
+    def allows(self, preset: str) -> bool:
+        """Return whether a preset may use the cluster."""
+        return any(fnmatchcase(preset, pattern) for pattern in self.presets)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The values by which presets reach it."""
+        where = str(self.ranks) if self.hostfile is None else str(self.hostfile)
+        return {CLUSTER: where, CLUSTER_BACKEND: self.backend}
+
+
 class Quota(_Section):
     """Quota of one requester on this host. Requests beyond it wait; none is refused."""
 
@@ -222,6 +254,7 @@ class Policy(_Section):
     actions: Actions | None = None
     retention: Retention | None = None
     lfs: Lfs | None = None
+    cluster: Cluster | None = None
     sandbox: Literal["auto", "require", "off"] = "auto"
     limits: Limits = Limits()
     on_stop: Literal["hand_back", "finish"] = "hand_back"
@@ -250,7 +283,14 @@ class Policy(_Section):
     @property
     def settings(self) -> dict[str, str]:
         """The values for ``${ENV:NAME}`` in presets. A fetched model is given as its folder: a job's HOME hides it."""
-        return {INTERPRETER: str(self.interpreter)} | {k: _model_folder(v) for k, v in self.env.items()}
+        own = {k: _model_folder(v) for k, v in self.env.items()} | (
+            self.cluster.settings if self.cluster else {}
+        )
+        return {INTERPRETER: str(self.interpreter)} | own
+
+    def cluster_refuses(self, preset: str, settings: Iterable[str]) -> bool:
+        """Return whether a preset, which needs these settings, uses the cluster and may not."""
+        return CLUSTER in settings and self.cluster is not None and not self.cluster.allows(preset)
 
 
 def _model_folder(value: str) -> str:

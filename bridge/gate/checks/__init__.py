@@ -11,6 +11,7 @@ from bridge.gate.checks import (
     form,
     memory,
     outputs,
+    ranks,
     samples,
     served,
     solutions,
@@ -20,7 +21,7 @@ from bridge.gate.index import Check
 
 MODULES: tuple[ModuleType, ...] = (
     form, samples, timing, baseline, outputs, controls, memory, codec, served, solutions, backends,
-    compare,
+    ranks, compare,
 )  # fmt: skip
 CHECKS: tuple[Check, ...] = tuple(
     value for module in MODULES for value in vars(module).values() if isinstance(value, Check)

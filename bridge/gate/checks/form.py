@@ -52,7 +52,7 @@ def models_are_named(index: ReportIndex) -> Iterator[str]:
         yield "a model drafted, and models names no draft"
 
 
-@check("WRONG_MODEL", *(kind for kind in ALL if kind != kinds.CODEC_RD))
+@check("WRONG_MODEL", *(kind for kind in ALL if kind not in (kinds.CODEC_RD, kinds.ALL_REDUCE)))
 def configured_model_ran(index: ReportIndex) -> Iterator[str]:
     """The configured model is the measured one, if both are short names or hub ids."""
     wanted = index.option("model")

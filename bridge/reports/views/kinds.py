@@ -7,7 +7,7 @@ from bridge.common.drawing.text import cell, cut
 from bridge.reports import kinds
 from bridge.reports.own import OwnKind
 from bridge.reports.own.pointer import value_at
-from bridge.reports.views import backends, codec, compare, decode, rows, sweep
+from bridge.reports.views import backends, codec, compare, decode, ranks, rows, sweep
 from bridge.reports.views.loose import Row, items, mapping, number, numbers, plain, text
 from bridge.reports.views.model import Claim, Table
 
@@ -71,5 +71,7 @@ _BY_KIND: dict[str, Callable[[Row], Shown]] = {
     kinds.SERVE: sweep.serve_view,
     kinds.SOLUTIONS: sweep.solutions_view,
     kinds.TORCH_PARITY: backends.backends_view,
+    kinds.ALL_REDUCE: ranks.all_reduce_view,
+    kinds.DISTRIBUTED: ranks.distributed_view,
     kinds.COMPARE: compare.compare_view,
 }

@@ -440,11 +440,42 @@ def legacy() -> Report:
     })  # fmt: skip
 
 
+def all_reduce() -> Report:
+    """Return sums over three ranks."""
+    config: Report = {"backend": "ring", "ranks": 3, "sizes": [4096, 65536], "repeats": 3}
+    rows = [
+        {"bytes": size, "repeat": repeat, "rank_s": [size / 1e8] * 3, "least": [6.0] * 3, "most": [6.0] * 3}
+        for size in config["sizes"]
+        for repeat in range(3)
+    ]
+    return complete(kinds.ALL_REDUCE, config=config, rows=rows)
+
+
+def distributed() -> Report:
+    """Return two prompts on one host and on two ranks."""
+    config: Report = {
+        "seed": 0, "model": "small", "backend": "ring", "ranks": 2, "repeats": 1, "split": "tensor", "max_tokens": 8,
+        "prompts": ["a", "b"],
+    }  # fmt: skip
+    tokens = {"a": [1, 2, 3], "b": [4, 5, 6]}
+    rows = [
+        {
+            "rank": rank, "prompt": name, "repeat": 0, "tokens": None if rank == 1 else list(tokens[name]),
+            "digest": f"sha256:{digests.tokens_digest(tokens[name])}", "n_tokens": 3, "stop": "stop", "prefill_s": 0.01,
+            "decode_s": 0.02, "peak_bytes": 1000, "resident_bytes": 2000,
+        }
+        for rank in (None, 0, 1)
+        for name in config["prompts"]
+    ]  # fmt: skip
+    return complete(kinds.DISTRIBUTED, config=config, models=[model()], rows=rows)
+
+
 BUILDERS: dict[str, Callable[[], Report]] = {
     kinds.CODEC_RD: codec_rd, kinds.SPEC_BENCH: spec_bench, kinds.ACCEPTANCE: acceptance, kinds.NATIVE: native,
     kinds.RECALL: recall, kinds.RESTORED: restored_prefill, kinds.VERIFY_L: verify_l, kinds.KV_QUANT: kv_quant,
     kinds.PARITY: parity, kinds.SERVE: serve_conformance, kinds.SOLUTIONS: pass_at_1,
     kinds.TORCH_PARITY: torch_parity,
+    kinds.ALL_REDUCE: all_reduce, kinds.DISTRIBUTED: distributed,
     kinds.LEGACY: legacy,
 }  # fmt: skip
 

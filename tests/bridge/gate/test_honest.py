@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from bridge.gate import NO_RUN, check_report, judge, verdict
-from bridge.reports import kinds
+from bridge.reports import digests, kinds
 from tests.bridge.gate import reports
 from tests.bridge.gate.reports import Report, derived, digest
 
@@ -22,6 +22,7 @@ KIND = {
     "spec": reports.spec_bench, "native": reports.native, "recall": reports.recall, "rd": reports.codec_rd,
     "restored": reports.restored_prefill, "verify": reports.verify_l, "quant": reports.kv_quant,
     "parity": reports.parity, "backends": reports.torch_parity, "served": reports.serve_conformance,
+    "summed": reports.all_reduce, "ranks": reports.distributed,
     "solved": reports.pass_at_1, "compare": lambda: reports.compare(1.1),
 }  # fmt: skip
 
@@ -270,6 +271,28 @@ def nothing_proposed(row: Report) -> None:
     row["counters"] |= {"proposed": 0, "accepted": 0}
 
 
+def ranks_part(**fields) -> Edit:
+    """Return an edit after which two ranks leave one host's tokens, with these fields of the recorded reason."""
+    ours, theirs = [1, 9, 3], [1, 2, 3]
+    parting = {
+        "index": 1,
+        "best": [[2, 3.0], [9, 2.95]],
+        "rounding": 0.02,
+        "ours": ours,
+        "theirs": theirs,
+        **fields,
+    }
+
+    def edit(report: Report) -> None:
+        digest_of_ours = f"sha256:{digests.tokens_digest(ours)}"
+        rows({"rank": 0, "prompt": "a"}, tokens=ours, digest=digest_of_ours)(report)
+        rows({"rank": 1, "prompt": "a"}, digest=digest_of_ours)(report)
+        if fields:
+            rows({"rank": 0, "prompt": "a"}, divergence=parting)(report)
+
+    return edit
+
+
 def parted(**fields) -> Edit:
     """Return an edit after which an answer of the server differs from the single client's."""
     ours, theirs = [1, 2, 3], [1, 5, 3]
@@ -359,6 +382,7 @@ TWINS: dict[str, tuple[str, Edit, set[str]]] = {
     "a new place for the cache": ("spec", cached_in("paged+zip9@3.1/host"), set()),
     "caches of one kind": ("spec", cached_in("affine@4g64"), set()),
     "only sliding layers evict": ("restored", sliding, set()),
+    "a near tie of ranks": ("ranks", ranks_part(margin=0.05), set()),
     "a near tie of the server": ("served", parted(), set()),
     "a server's answer with nothing to look up": ("served", to_rows(cell("lookup"), nothing_proposed), set()),
     **{

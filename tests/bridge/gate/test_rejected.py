@@ -23,6 +23,7 @@ from tests.bridge.gate.test_honest import (
     other_tokens,
     parted,
     put,
+    ranks_part,
     rows,
     timed,
     to_rows,
@@ -205,6 +206,8 @@ CASES: Cases = {
         "more equal top tokens than positions": (
             "backends", rows(PACKED, prediction={"n_positions": 1, "sum_kl": 0, "same_top": 2}),
         ),
+        "a on rank 0, repeat 0: n_tokens is 4, and 3 are": ("ranks", rows({"rank": 0, "prompt": "a"}, n_tokens=4)),
+        "a on rank 1, repeat 0: 9 tokens; max_tokens is 8": ("ranks", rows({"rank": 1, "prompt": "a"}, n_tokens=9)),
         "row 0: decode_tokens is 41; the row has 41 tokens": ("spec", first(decode_tokens=40 + 1)),
         "41 tokens were generated": ("spec", put("config", "max_tokens", to=40)),
         "must all be present, or none": ("spec", rounds(drafted=None)),
@@ -221,6 +224,8 @@ CASES: Cases = {
         "hold 12800 values of prose-0; n_values is 12801": ("quant", every("rows", n_values=12_801)),
     }),
     "ROW_REPEATED": ("once", {
+        "4096 bytes, repeat 0 appears 2 times": ("summed", again("rows")),
+        "a on one host, repeat 0 appears 2 times": ("ranks", again("rows")),
         "the row mlx-lm code-0 repeat 0 appears 2 times": ("spec", again("rows")),
         "raw prose-0": ("quant", again("rows")),
         "1 on 4096 repeat 0": ("verify", again("rows")),
@@ -236,6 +241,10 @@ CASES: Cases = {
         "torch/raw ran 2 times on code-0": (
             "backends", lambda report: report["rows"].remove(report["rows"][17]),
         ),
+        "65536 bytes have no repeat 2": ("summed", without_row(-1)),
+        "b was not decoded on rank 1 in repeat 0": ("ranks", without_row(-1)),
+        "a was not decoded on one host in repeat 0": ("ranks", without_row(0)),
+        "one host or rank 0 lists no tokens": ("ranks", rows({"rank": 0, "prompt": "a"}, tokens=None)),
         "10 of 11 rounds were measured": ("compare", put("config", "rounds", to=11)),
         "one-pass ran 2 times on code-3, and others 3 times": ("native", without_row(-2)),
         "no arm ran on code-0": ("spec", without("rows", "prompt", "code-0")),
@@ -325,6 +334,10 @@ CASES: Cases = {
     "OUTPUT_DIVERGES": ("fix the loop", {
         "torch/raw on code-0 differs from its oracle mlx/raw at token 4": ("backends", other_tokens("torch/raw")),
         "the logits lie 0.7 apart": ("backends", other_tokens("torch/raw", margin=0.7)),
+        "a on rank 0, repeat 0: the tokens differ from one host's": ("ranks", ranks_part()),
+        "a on rank 0, repeat 0: at token 1: the logits lie 0.2 apart": ("ranks", ranks_part(margin=0.2)),
+        "a on rank 0, repeat 0: the tokens do not part at token 2": ("ranks", ranks_part(index=2, margin=0.0)),
+        "a on rank 0, repeat 0: the recorded tokens": ("ranks", ranks_part(ours=[1], margin=0.0)),
         "at token 4: no divergence is recorded": ("spec", other_tokens("dflash")),
         "the recorded divergence is at token 5": ("spec", other_tokens("dflash", index=5)),
         "not one of its two best": (
@@ -412,6 +425,17 @@ CASES: Cases = {
         "do not match the digests": ("served", parted(ours=[1, 2])),
         "do not part at token 2": ("served", parted(index=2)),
         "the logits lie 0.2 apart": ("served", parted(margin=0.2)),
+    }),
+    "RANKS_DIFFER": ("same versions", {
+        "row 0: rank 1 received 6 to 5, not 6": ("summed", first(most=[6.0, 5.0, 6.0])),
+        "row 0: rank 2 received 0 to 6, not 6": ("summed", first(least=[6.0, 6.0, 0.0])),
+        "row 0 is not about 3 ranks": ("summed", first(rank_s=[0.1, 0.1])),
+        "a on rank 1, repeat 0: the tokens are not those of rank 0": (
+            "ranks", rows({"rank": 1, "prompt": "a"}, digest=reports.digest("x")),
+        ),
+        "b on one host, repeat 0: the digest is not that of the tokens": (
+            "ranks", rows({"rank": None, "prompt": "b"}, tokens=[4, 5, 7]),
+        ),
     }),
     "CONTROL_FAILS": ("sandbox", {
         "canonical on problem-1 fails": ("solved", rows({"arm": "canonical", "prompt": "problem-1"}, passed=False)),

@@ -207,10 +207,13 @@ def test_every_kind_that_the_gate_knows_is_shown_with_its_claims(kind):
     assert shown.problem == ""
     assert len(shown.claims) == len(report.get("claims", ())) or kind == LEGACY
     assert all(claim.value is not None for claim in shown.claims)
-    assert shown.claims or kind in {"kakeya.codec-rd", "kakeya.serve-conformance"}
+    assert shown.claims or kind in {
+        "kakeya.codec-rd", "kakeya.serve-conformance", "kakeya.all-reduce", "kakeya.distributed"
+    }  # fmt: skip
     assert [table for table in shown.tables if not table.folded] or kind == LEGACY
     assert all(figures(shown.plots))
-    assert shown.plots or kind in (LEGACY, "kakeya.parity", "kakeya.serve-conformance", "kakeya.pass-at-1")
+    without = "kakeya.parity", "kakeya.serve-conformance", "kakeya.pass-at-1", "kakeya.distributed"
+    assert shown.plots or kind in (LEGACY, *without)
 
 
 @pytest.mark.parametrize(("kind", "ties"), [("tie", 1), ("fault", 0)])

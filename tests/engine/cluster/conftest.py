@@ -10,7 +10,7 @@ from tests.engine import folders
 
 CLOCKS = state.Clocks(token=6, load=20, start=30, silence=5, end=5)
 JOB = {
-    "task": "generate", "split": "tensor", "prompt": "abc", "system": None, "raw": True, "seed": 0, "stop": [],
+    "task": "generate", "split": "tensor", "prompts": ["abc"], "system": None, "raw": True, "seed": 0, "stop": [],
     "ids": True, "dtype": None, "max_tokens": 12, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0,
 }  # fmt: skip
 SHAPE = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
@@ -46,8 +46,8 @@ class Ranks:
             self.hurt = None
 
     @property
-    def text(self):
-        return "".join(each["text"] for each in self.messages if each["event"] == "text")
+    def ids(self):
+        return [token for each in self.messages if each["event"] == "text" for token in each["ids"]]
 
 
 def left_of(pids, within=5):

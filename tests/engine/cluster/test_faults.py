@@ -40,7 +40,7 @@ def test_a_rank_that_never_starts_is_named(ranks):
         ranks.run(cluster)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
 def test_no_rank_outlives_the_command(folder, signum):
     argv = [sys.executable, "-P", "-m", "engine", "generate", "--cluster", "2", "--model", str(folder)]
     argv += ["--raw", "--prompt", "abc", "--max-tokens", "4000", "--json"]

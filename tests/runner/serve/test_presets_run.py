@@ -49,7 +49,12 @@ QUICK = {
     "torch-parity": SHORT,
     "verify-l-sweep": {"context_len": 16, "reps": 5},
 }
-MEASURING = [name for name, preset in PRESETS.items() if preset.collect and preset.code == "installed"]
+ON_A_CLUSTER = [name for name, preset in PRESETS.items() if "KAKEYA_CLUSTER" in preset.env_names]
+MEASURING = [
+    name
+    for name, preset in PRESETS.items()
+    if preset.collect and preset.code == "installed" and name not in ON_A_CLUSTER
+]
 PROBING = [
     name
     for name, preset in PRESETS.items()
@@ -145,6 +150,33 @@ def test_a_measuring_preset_leaves_its_reports_and_they_hold(name, answered, pai
                 row["drafted"] for row in report["rows"] if row.get("arm") == arm["name"] and "drafted" in row
             ]
             assert arm["role"] != "candidate" or not drafted or any(map(any, drafted))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "params"), [("distributed-probe", {"repeats": 3}), ("distributed-generate", SHORT)]
+)
+def test_a_preset_on_a_cluster_leaves_its_report_and_it_holds(name, params, answered, folders, tmp_path):
+    heads = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
+    folder = folders.write_target(tmp_path, heads, dtype="float32")
+
+    result, reports, run = answered(name, params, env=settings(folder), cluster={"ranks": 2})
+
+    assert result["commands"][0]["exit_code"] == 0, run.logs()
+    assert {one["code"] for one in result["gate"]["violations"]} <= NOISE
+    assert [report["kind"] for report in reports.values()] == PRESETS[name].kinds
+
+
+@pytest.mark.parametrize(
+    ("cluster", "reason"),
+    [(None, "KAKEYA_CLUSTER"), ({"ranks": 2, "presets": ["distributed-g*"]}, "cluster.presets")],
+)
+def test_a_preset_needs_a_cluster_that_it_may_use(cluster, reason, client, keyed, bus, git):
+    run = client.run("distributed-probe", {})
+    keyed.handle(cluster=cluster)
+    result = json.loads(git(bus, "show", f"{run.branch}:.mac-bridge/result.json"))
+    assert result["state"] == State.REFUSED
+    assert reason in result["reason"]["message"]
 
 
 # What the layers of `tiny-hybrid` change shows in these, which are the shorter ones. The others measure the same parts,
