@@ -13,7 +13,8 @@ from runner.cli import cli as runner
 PROGRAMS = {"bridge": kakeya, "runner": runner, "engine": engine}
 # Options that name a file, a folder, a repository or something that may be one. Their bytes need not be text.
 REFERENCES = {
-    "--model", "--draft", "--target", "--cluster", "--prompts", "--check", "--remote", "--key", "-C", "--ref", "--bus", "--python",
+    "--model", "--draft", "--target", "--cluster", "--prompts", "--check", "--remote", "--key", "-C", "--ref", "--bus",
+    "--python",
 }  # fmt: skip
 BYTES = b"a\xff"
 
