@@ -85,8 +85,8 @@ def check_presets(policy: Policy, machine: Machine | None = None) -> Iterator[Ch
     """
     presets = load_presets(policy.preset_folder)
     interpreter, models = Interpreter(policy.interpreter, policy.interpreter_version), Models(policy)
-    if context:
-        interpreter = context.machine.interpreter  # knows already what a job can import
+    if machine:
+        interpreter = machine.interpreter  # knows already what a job can import
     yield _interpreter(interpreter)
     yield from _names(presets, policy)
     problems = _load_models(presets, policy, machine) if machine else {}
