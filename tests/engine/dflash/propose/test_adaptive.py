@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from engine.dflash.kinds import KINDS
 from engine.dflash.propose.acceptance import Acceptance
 from engine.dflash.propose.adaptive import Adaptive, Fixed, RoundPlan
 from engine.dflash.propose.costs import Measured, Nominal
@@ -17,7 +18,7 @@ class World:
     Args:
         right: for each drafter, how likely the next draft is right.
         row: cost of one more row to verify, in plain steps.
-        draft: cost of a draft, in plain steps.
+        draft: cost of a draft, in plain steps: of a block, or of each draft of a chain.
         noise: relative spread of times.
         slow: share of times that are ten times as long.
     """
@@ -31,12 +32,15 @@ class World:
     def cost(self, plan):
         if plan.drafter == "none":
             return PLAIN
+        if plan.drafter in IN_TURN:
+            return PLAIN * (1 + (self.row + self.draft) * plan.size)
         return PLAIN * (1 + self.row * plan.size + (self.draft if plan.drafter == "dflash" else 0))
 
     def run(self, policy, tokens, block=16, match=0):
-        model, done = block * ("dflash" in self.right), 0
+        kind, done = next((name for name in self.right if name in KINDS), None), 0
         while done < tokens:
-            plan = policy.choose(tokens - done, block, match, model=model)
+            model = {"model": block, "kind": kind} if kind else {"model": 0}
+            plan = policy.choose(tokens - done, block, match, **model)
             self.plans.append(plan)
             for _ in range(plan.size if plan.drafter == "none" else 1):
                 done += self._round(policy, plan, match)
@@ -274,6 +278,7 @@ def test_a_round_that_is_cheaper_than_a_plain_step_asks_for_plain_steps():
     assert costs.measurements_due()
 
 
+IN_TURN = [name for name, kind in KINDS.items() if kind.turn is not None]
 SLOPES, RIGHT, TOKENS = (0.02, 0.1, 0.3, 0.6, 1.0, 2.0), (0.0, 0.3, 0.6, 0.9), (8, 32, 128)
 
 
@@ -295,7 +300,7 @@ class Answers(World):
 
 
 def worlds(noise, slow=0.0):
-    for drafter, draft in (("lookup", 0.0), ("dflash", 0.4)):
+    for drafter, draft in (("lookup", 0.0), ("dflash", 0.4), ("eagle3", 0.15)):
         for row in SLOPES:
             for right in RIGHT:
                 yield Answers({drafter: right}, row=row, draft=draft, noise=noise, slow=slow, seed=1)
@@ -334,6 +339,33 @@ def test_drafts_that_pay_are_used_from_the_first_answer():
             world = Answers({drafter: right}, row=row, draft=draft, seed=seed)
             shares.append(world.answer(Adaptive(), 128)[0] / 128)
         assert sum(shares) / len(shares) < most, (drafter, row)
+
+
+def test_the_length_of_a_chain_follows_its_cost_and_how_often_it_is_right():
+    """A chain's drafts cost more with each token; a block's do not."""
+    sizes = {}
+    for drafter, draft, right in (
+        ("eagle3", 0.02, 0.95), ("eagle3", 0.02, 0.5), ("eagle3", 0.3, 0.9), ("eagle3", 0.9, 0.9), ("mtp", 0.1, 0.9)
+    ):  # fmt: skip
+        world = World({drafter: right}, row=0.02, draft=draft, noise=0.02, slow=0.0)
+        world.run(Adaptive(), 1500, block=8)
+        used = [plan.size for plan in world.plans[len(world.plans) // 2 :] if plan.drafter == drafter]
+        sizes[drafter, draft, right] = sum(used) / max(1, len(used)) if len(used) > 20 else 0
+    assert sizes["eagle3", 0.02, 0.95] > 5 > sizes["eagle3", 0.02, 0.5] > 0.9
+    assert sizes["eagle3", 0.02, 0.95] > sizes["eagle3", 0.3, 0.9] >= 1
+    assert sizes["eagle3", 0.9, 0.9] <= 1
+    assert sizes["mtp", 0.1, 0.9] > 1
+
+
+def test_costs_of_chains_between_and_beyond_what_was_measured():
+    costs = Measured()
+    assert costs.of("eagle3", 2) == pytest.approx(Nominal().of("eagle3", 2))
+    for _ in range(40):
+        for drafter, drafts in (("eagle3", 2), ("eagle3", 5), ("lookup", 3), ("lookup", 7)):
+            run_plain(costs, 1.0, costs.measurements_due())
+            costs.learn(drafter, drafts, 1 + 0.1 * drafts + 0.2 * drafts * (drafter == "eagle3"))
+    assert costs.of("eagle3", 4) == pytest.approx(2.2, rel=0.1)
+    assert costs.of("lookup", 5) == pytest.approx(1.5, rel=0.1)
 
 
 def test_a_policy_goes_on_with_what_it_learnt():
