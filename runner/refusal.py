@@ -3,6 +3,7 @@
 from bridge.manifest import Request
 
 _AGAIN = "Send a new request from your machine: kakeya run"
+_AGAIN_ALONE = "Make a new manifest: kakeya manifest"
 _TREE = "Change the files on your machine, and send a new request"
 _BOUND = "Let the job use less, or ask the operator of the runner {runner} to raise the limits in its policy"
 # Where to take the next step, for reasons whose message does not name a machine.
@@ -17,9 +18,11 @@ _WHERE = {
 }
 
 
-def with_place(code: str, message: str, runner: str) -> str:
+def with_place(code: str, message: str, runner: str, *, has_bus: bool = True) -> str:
     """Return the reason for the requester, with what to do and on which machine."""
     where = _WHERE.get(code)
+    if where == _AGAIN and not has_bus:
+        where = _AGAIN_ALONE
     return f"{message.rstrip('.')}. {where.format(runner=runner)}." if where else message
 
 

@@ -21,6 +21,7 @@ from bridge.show.model import Evidence, Facts, Fault, Judged, Log, RunsView, Run
 from bridge.show.report_view import report_views
 from bridge.show.source import Source, own_kinds, reports_of
 from bridge.verify.verdict import Conclusion, Trust, conclude
+from bridge.without_bus import NO_FILES
 
 HEAD_LINES, TAIL_LINES, MAX_LINE = 15, 40, 500
 
@@ -174,9 +175,12 @@ def _lines(blocks: Sequence[bytes]) -> tuple[str, ...]:
 def _reproduce(result: Result, comparison: bytes | None) -> tuple[str, ...]:
     if not result.preset or not branch_names.PRESET.fullmatch(result.preset):
         return ()
-    argv = ["kakeya", "run", result.preset]
+    has_bus = result.workload != NO_FILES
+    argv = ["kakeya", "run" if has_bus else "manifest", result.preset]
     for name, value in result.params.items():
         argv += ["-p", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
+    if not has_bus:
+        return (shlex.join(argv),)
     argv += ["--ref", result.workload] if result.workload else []
     with suppress(ManifestError):
         argv += ["--against", read_comparison(comparison).baseline] if comparison else []

@@ -89,6 +89,8 @@ def answer_manifest(
                 operator = replace(context.operator, observer=observer)
                 own_context = replace(context, turn=turn, process=process, operator=operator)
                 once(own_context, name)
+                if out:
+                    check_place(out)  # another process may have filled it meanwhile
                 answer = write_results(own_context, name, out or own)
             if answer:
                 use(answer.folder)
@@ -107,10 +109,14 @@ def _remove(*folders: Path) -> None:
 def check_place(out: Path) -> None:
     """Raise UsageError unless an answer can be written to a folder: it must be new or empty, and not a link."""
     fix = "Name a new or empty folder with --out."
-    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
-        raise UsageError(f"{out} is not an empty folder", fix=fix)
     parent = out.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
+    try:
+        is_free = not out.is_symlink() and (not out.exists() or (out.is_dir() and not any(out.iterdir())))
+        parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write to {out}: {error.strerror}", fix=fix) from error
+    if not is_free:
+        raise UsageError(f"{out} is not an empty folder", fix=fix)
     if not os.access(parent, os.W_OK | os.X_OK):
         raise UsageError(f"{parent} cannot be written to", fix=fix)
 

@@ -4,6 +4,7 @@ import os
 import select
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from bridge.common.cli.output import put_block, say
@@ -58,10 +59,12 @@ class LogShown(Observer):
     """Prints the job's log on standard error."""
 
     def prints(self, data: bytes) -> None:
-        """Print a part of it."""
-        put_block(data.decode("utf-8", "replace"), err=True)
+        """Print a part of it. Without a reader, the job goes on."""
+        with suppress(OSError):
+            put_block(data.decode("utf-8", "replace"), err=True)
 
 
 def say_answer(answer: Fetched) -> None:
     """Print how a request ended."""
-    say(f"{answer.report.conclusion.state}: {one_line(answer.result.reason.message)}")
+    with suppress(OSError):
+        say(f"{answer.report.conclusion.state}: {one_line(answer.result.reason.message)}")

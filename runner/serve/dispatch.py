@@ -168,7 +168,8 @@ class Dispatcher:
                 return Waits(reason, is_news=True)
             if refusal.is_new:
                 return Waits(f"{UNFIT}: {refusal.message}", is_news=True)
-        message = with_place(refusal.code, refusal.message, self.author.identity.id)
+        name = self.author.identity.id
+        message = with_place(refusal.code, refusal.message, name, has_bus=self.has_bus)
         outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=message))
         lease = Lease(self.author, branch)
         return self.answers.answer_without_running(lease, refusal.request, outcome)

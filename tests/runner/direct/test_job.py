@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -24,14 +25,14 @@ from bridge.verify.public_keys import Pin, read_public_keys
 from bridge.without_bus import NO_FILES, NO_FILES_COMMIT
 from runner.admit.alone import check_alone
 from runner.admit.manifests import Candidate
-from runner.direct.job import MOST_WAITING, WithdrawnError
+from runner.direct.job import MOST_WAITING, WithdrawnError, check_place
 from runner.job.sandbox import bubblewrap
 from runner.policy import load_policy
 from runner.refusal import Refusal
 from runner.state.orders import Orders
 from runner.state.turn import Turn
 from tests.runner.conftest import utc
-from tests.runner.direct.conftest import job
+from tests.runner.direct.conftest import Printed, job
 
 pytestmark = pytest.mark.rows(1)
 
@@ -151,6 +152,7 @@ def test_a_manifest_is_used_once(alone, tmp_path):
     again = alone.answer(manifest, tmp_path / "again")
 
     assert again.result.reason.code == "replayed"
+    assert "kakeya manifest" in again.result.reason.message
     assert (tmp_path / "ran").read_text() == "x"
 
 
@@ -323,3 +325,24 @@ def test_a_job_does_not_see_the_runner_s_key(alone, runners, presets):
     log = (alone.out / answer.result.logs[0].path).read_text()
     assert "runner.key" not in log
     assert "True" not in log
+
+
+@pytest.mark.long
+def test_a_folder_that_is_filled_meanwhile_is_left_alone(alone):
+    class Fills(Printed):
+        def prints(self, data):
+            super().prints(data)
+            alone.out.mkdir(exist_ok=True)
+            (alone.out / "mine").write_text("mine")
+
+    alone.printed = Fills()
+    with pytest.raises(UsageError, match="is not an empty folder"):
+        alone.answer()
+
+    assert [path.name for path in alone.out.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["/dev/null/x/y", "/proc/nowhere/x", "x" * 300])
+def test_a_folder_that_cannot_be(name):
+    with pytest.raises(UsageError, match="cannot write to"):
+        check_place(Path(name))

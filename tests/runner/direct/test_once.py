@@ -50,7 +50,10 @@ def test_two_lines_of_shell(alone, outside, monkeypatch):
 
     assert done.returncode == 1
     key = alone.policy.parent / "state-one" / "runner.pub"
-    for command, shown in (("verify", "verified: failed, signed by one's key"), ("report", "failed")):
+    for command, shown in (
+        ("verify", "verified: failed, signed by one's key"),
+        ("report", "$ kakeya manifest broken"),
+    ):
         argv = [*PYTHON, "bridge", command, "answer", "--key", str(key)]
         read = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (read.returncode, shown in read.stdout) == (0, True), read
