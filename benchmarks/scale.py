@@ -121,7 +121,7 @@ def compare(folder: Path, costs: Costs, options: argparse.Namespace) -> bool:
     middle = told[len(told) // 2]
     spread = f"{told[0].seconds:.0f} to {told[-1].seconds:.0f}"
     print(
-        f"simulated with {cores:.1f} cores: {middle.seconds:.0f} s ({spread}), {middle.pushes} pushes, "
+        f"simulated with {cores:.2f} cores: {middle.seconds:.0f} s ({spread}), {middle.pushes} pushes, "
         f"{middle.core_s / options.requests:.2f} s of processor time a request, {middle.kills} kills, "
         f"{middle.lost_claims} lost claims, answers {summary(middle)}"
     )
