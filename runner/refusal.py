@@ -12,6 +12,8 @@ _WHERE = {
     **dict.fromkeys(("history_rewritten", "no_manifest", "same_tree"), _AGAIN),
     **dict.fromkeys(("hostile_tree", "bad_inputs", "inputs_too_large", "no_such_path", "path_escape"), _TREE),
     **dict.fromkeys(("memory", "processes", "disk", "files", "timeout", "tree_too_large"), _BOUND),
+    "no_files": "Send it over a git bus: kakeya run",
+    "no_label": "Send it to a machine whose runner has them",
     "free": "The operator of the runner {runner} has to make room on its disk",
     "not_yet_valid": "Set the clock of the machine that sent it, unless that of the runner {runner} is wrong",
     "supervisor_lost": "Send it again; if it happens again, its cause is in the log of the runner {runner}",

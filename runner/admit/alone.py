@@ -8,8 +8,6 @@ from runner.admit.manifests import Candidate
 from runner.policy import Policy
 from runner.refusal import Refusal
 
-_OVER_A_BUS = "Send it over a git bus: kakeya run"
-
 
 def check_alone(candidate: Candidate, presets: Mapping[str, Preset], policy: Policy) -> None:
     """Refuse a request whose job needs what only a branch carries, or a runner that is not this one.
@@ -27,8 +25,7 @@ def check_alone(candidate: Candidate, presets: Mapping[str, Preset], policy: Pol
     elif preset and policy.allows(preset.name):
         reason = needed_files(preset)
     if reason:
-        message = f"the request {reason}, and a manifest alone brings no files. {_OVER_A_BUS}"
-        raise Refusal("no_files", message, request)
+        raise Refusal("no_files", f"the request {reason}, and a manifest alone brings no files", request)
     wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
     if lacking := sorted(wanted - {*policy.labels}):
         message = (
