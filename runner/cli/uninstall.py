@@ -59,9 +59,12 @@ def command(
         carry_out(plan, yes=yes, commands=root is None)
     elif not served:
         say("the service is not installed")
-    named = files or served or [default_policy(who, system=system)]
-    remains = [line for each in named for line in (*_of_policy(each), *_on_bus(each))]
-    if not any(map(_rules, named)) and (state := default_state()).exists():
+    own = default_policy(who, system=system).absolute()
+    named = files or served or [own]
+    remains = [line for each in named for line in _of_one(each, alone=len(named) == 1)]
+    # The state of a policy that is gone, unless another one that is known here uses the same folder.
+    known = [rules.state for each in {*named, *served} if (rules := _rules(each))]
+    if own in named and _rules(own) is None and (state := default_state()).exists() and state not in known:
         remains.append(
             f"state of a policy that is gone, with the key that signs: rm -r {shlex.quote(str(state))}"
         )
@@ -70,6 +73,13 @@ def command(
     say("what remains, and what removes it:" if remains else "nothing remains on this host")
     for line in remains:
         put_block(f"  {line}\n")
+
+
+def _of_one(file: Path, *, alone: bool) -> Iterator[str]:
+    lines = [*_of_policy(file), *_on_bus(file)]
+    if lines and not alone:
+        yield f"of {file}:"
+    yield from lines
 
 
 def _rules(file: Path) -> Policy | None:

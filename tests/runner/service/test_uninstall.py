@@ -207,9 +207,23 @@ class TestServed:
         said = runner("uninstall", "--yes")
         for file in files:
             state = load_policy(file).state
+            assert f"of {file}:" in said
             assert f"rm -r {shlex.quote(str(state))}" in said
             assert f"rm {shlex.quote(str(file))}" in said
         assert self.served(home) == []
+
+    @pytest.mark.usefixtures("files")
+    def test_the_state_of_this_hosts_policy_is_named_though_the_policy_is_gone(
+        self, runner, tmp_path, monkeypatch
+    ):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+        monkeypatch.setenv("KAKEYA_RUNNER_POLICY", str(tmp_path / "gone.yaml"))
+        state = tmp_path / "xdg" / "kakeya" / "runner"
+        state.mkdir(parents=True)
+        gone = f"state of a policy that is gone, with the key that signs: rm -r {state}"
+        # The service of other policies does not speak of it.
+        assert gone not in runner("uninstall", "--yes")
+        assert gone in runner("uninstall")
 
     def test_a_policy_that_cannot_be_read_stays_and_one_that_is_gone_leaves(
         self, files, runners, runner, home
