@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +66,7 @@ def serving(name: str, clone: Path, log: Path) -> Iterator[tuple[int, str]]:
         port = None
         while port is None and process.poll() is None:
             port = re.search(r"http://127\.0\.0\.1:([0-9]+)", log.read_text())
+            time.sleep(0.02)
         assert port, log.read_text()
         yield int(port[1]), path
     finally:

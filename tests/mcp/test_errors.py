@@ -91,10 +91,8 @@ def test_a_folder_that_is_no_repository_is_told_the_same(door, tmp_path):
     assert door.play(scene)["error"] == said(door, "list")["error"]
 
 
-@pytest.mark.rows(1)
-@pytest.mark.parametrize(
-    ("tool", "args", "why"),
-    [
+def test_bad_arguments_are_told_and_send_nothing(door, git, bus):
+    rows = [
         ("kakeya_run", {}, "preset is missing"),
         ("kakeya_run", {"preset": "noop", "shell": "x"}, "shell is not a known field"),
         ("kakeya_run", {"preset": ["noop"]}, "preset: "),
@@ -113,17 +111,15 @@ def test_a_folder_that_is_no_repository_is_told_the_same(door, tmp_path):
         ("kakeya_run", {"preset": "noop", "params": ["n=1\0"]}, "params: must be printable"),
         ("kakeya_run", {"preset": "noop", "labels": ["a\nb"]}, "labels: must be printable"),
         ("kakeya_fetch", {"out": "a\0"}, "out: must be printable"),
-    ],
-)
-def test_bad_arguments_are_told_and_send_nothing(door, git, bus, tool, args, why):
+    ]
+
     async def scene(agent):
-        return await agent.bad(tool, **args)
+        return [await agent.bad(tool, **args) for tool, args, _ in rows]
 
-    error = door.play(scene)
-
-    assert (error["code"], error["exit_code"]) == ("usage", 2)
-    assert error["error"].startswith(f"{tool}: {why}")
-    assert error["fix"].startswith("Arguments: ")
+    for (tool, args, why), error in zip(rows, door.play(scene), strict=True):
+        assert (error["code"], error["exit_code"]) == ("usage", 2), (tool, args)
+        assert error["error"].startswith(f"{tool}: {why}")
+        assert error["fix"].startswith("Arguments: ")
     assert git(bus, "for-each-ref", "refs/heads/mac-bridge/") == ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
+import time
 
 import anyio
 import mcp
@@ -32,6 +33,7 @@ def url(door, tmp_path):
     found = None
     while found is None and process.poll() is None:
         found = re.search(r"http://127\.0\.0\.1:[0-9]+/mcp", (tmp_path / "http.log").read_text())
+        time.sleep(0.02)
     assert found, (tmp_path / "http.log").read_text()
     yield found[0]
     process.terminate()

@@ -52,9 +52,17 @@ def ask(server, draft="none", **fields):
 
 
 @pytest.mark.rows(2)
-@pytest.mark.parametrize("model", ["tiny", "tiny-hybrid"])
-@pytest.mark.parametrize("draft", ["none", "lookup", "dflash", "auto"])
-@pytest.mark.parametrize("most", [24, 200])
+@pytest.mark.parametrize(
+    ("model", "draft", "most"),
+    [
+        ("tiny", "dflash", 24),
+        ("tiny-hybrid", "none", 24),
+        ("tiny", "none", 200),
+        ("tiny", "auto", 24),
+        ("tiny-hybrid", "lookup", 24),
+        ("tiny-hybrid", "dflash", 200),
+    ],
+)
 def test_schema_is_followed_even_when_cut_short(server, model, draft, most):
     found = ask(server, draft, model=model, max_tokens=most, response_format=FORMAT)
     jsonschema.validate(json.loads(found.choices[0].message.content), PERSON)
@@ -67,7 +75,7 @@ def test_schema_is_followed_even_when_cut_short(server, model, draft, most):
 
 @pytest.mark.rows(4)
 @pytest.mark.parametrize("draft", ["none", "dflash"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_hot_samples_are_json(server, draft, seed):
     found = ask(server, draft, temperature=1.8, seed=seed, response_format={"type": "json_object"})
     assert isinstance(json.loads(found.choices[0].message.content), dict)

@@ -114,8 +114,8 @@ def test_rows_that_see_themselves_unrounded(ties, answer):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("spec", SPECS)
-def test_answers_with_a_grammar(ties, spec):
+def test_answers_with_a_grammar(ties):
+    spec = "affine@4g64"  # which takes a third of the time of the other
     asked = asking(
         ties, PROMPT, spec, 32, ties.resident.grammars.compiled(grammar.schema_grammar(SCHEMA), "tools")
     )
