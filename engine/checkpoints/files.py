@@ -43,6 +43,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read: {error}", AGAIN) from error
+    if isinstance(config, dict) and isinstance(config.get("speculators_model_type"), str):
+        config.setdefault("model_type", config["speculators_model_type"])  # speculators writes no other
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise BadInput(f"{path} names no model_type", "it has to be the configuration of a model")
     return config

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from bridge.reports import kinds
+from engine.dflash.kinds import DFLASH
 from engine.errors import EngineError
 from engine.evals.speculation.bench import divergence_section
 from engine.harness.job import config_of
@@ -103,7 +104,10 @@ def measured(
     server.engine.start()
     try:
         resident = server.engine.load(model).result()
-        left_out = {} if resident.pair.draft is not None else {"dflash": "the model has no drafter"}
+        drafter = resident.pair.draft
+        left_out = (
+            {} if drafter is not None and drafter.kind == DFLASH else {"dflash": "the model has no drafter"}
+        )
         matrix = replace(matrix, drafts=[name for name in matrix.drafts if name not in left_out])
         on_start(len(matrix.cells))
         config = {

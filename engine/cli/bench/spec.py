@@ -75,6 +75,9 @@ def load_drafting(options: dict[str, Any]) -> tuple[Any, bool]:
 
     pair = load(options["model"], options["draft"], dtype=options["dtype"])
     pair = pair.with_embed_scale(options["embed_scale"])
+    if pair.draft is not None and options.get("drafters"):  # the model's own drafter, of any kind
+        named = {DRAFTERS[0]: pair.draft.kind}
+        options["drafters"] = tuple(named.get(each, each) for each in options["drafters"])
     return pair, pair.chats if options["chat"] is None else options["chat"]
 
 

@@ -14,7 +14,7 @@ from engine.cache.protocol import Cache
 from engine.cache.spec import parse
 from engine.dflash import stream_generate
 from engine.dflash.generation import evaluates_early
-from engine.dflash.kinds import DFLASH
+from engine.dflash.kinds import DFLASH, KINDS
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.step import Step
 from engine.dflash.target.embeddings import drafter_scale
@@ -35,7 +35,7 @@ NATIVE, VERIFY1, INCREMENTAL = "native", "verify1", "incremental"
 # embedding factor).
 DRAFTERS = ("dflash", "lookup", "adaptive")
 RESCALED = "rescaled"
-MODEL_ALONE = {"dflash", "torch", RESCALED}
+MODEL_ALONE = {*KINDS, "torch", RESCALED}
 
 SpeculationArm = Arm[list[Cache]]
 

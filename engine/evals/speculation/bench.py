@@ -12,6 +12,7 @@ from bridge.reports.claims.decoding import paired_speedups
 from bridge.reports.counted import CountedRows
 from engine.cache import make_caches
 from engine.dflash.divergence import classify
+from engine.dflash.kinds import KINDS
 from engine.dflash.rollback import rollback_for
 from engine.dflash.step import AcceptanceWatch, Step
 from engine.errors import BadInput, MissingPackage
@@ -184,7 +185,7 @@ def divergence_section(
 
 def acceptance_warning(measured: Sequence[rows.Row]) -> str | None:
     """Return a warning if hardly any drafts were accepted in the arms that draft only with the draft model."""
-    drafting = [row for row in measured if row["arm"].split("/")[0] == "dflash"]
+    drafting = [row for row in measured if row["arm"].split("/")[0] in KINDS]
     proposed, accepted = (sum(sum(row[name]) for row in drafting) for name in ("drafted", "accepted"))
     return AcceptanceWatch().count(proposed, accepted)
 

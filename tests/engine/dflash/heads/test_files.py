@@ -69,7 +69,6 @@ def test_the_form_of_speculators(tmp_path):
     body |= {key: data[key] for key in ("intermediate_size", "vocab_size", "rms_norm_eps", "rope_theta")}
     speculators = {
         "architectures": ["Eagle3Speculator"],
-        "model_type": "speculator_model",
         "speculators_model_type": "eagle3",
         "transformer_layer_config": {"model_type": "llama", **body},
         "draft_vocab_size": 48,
