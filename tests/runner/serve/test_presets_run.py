@@ -183,7 +183,7 @@ def test_a_preset_needs_a_cluster_that_it_may_use(cluster, reason, client, keyed
 # read long prompts, encode packed caches on the CPU or have many steps: they run if asked for (-m sweep), in some
 # minutes each, as do all on `tiny`, whose layers are those of the pair above. docs/presets.md says which preset runs on
 # which pair.
-ON_HYBRID = ("k3-drafter-parity", "k3-fused-allmlx-code-trim", "k3-native-baseline", "verify-l-sweep")
+ON_HYBRID = ("k3-drafter-parity", "k3-native-baseline", "verify-l-sweep")
 
 
 ASKED_FOR = (pytest.mark.sweep, pytest.mark.timeout(1800))
