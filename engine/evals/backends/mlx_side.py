@@ -65,7 +65,10 @@ class MlxSide:
 
     def distance_of(self, path: Path, ids: Sequence[int], follow: Sequence[int]) -> dict[str, Any]:
         """Return how far the log-probabilities in a file are from those with the raw cache."""
-        return distance(self.raw(tuple(ids), tuple(follow)), mx.array(np.load(path)))
+        other = mx.array(np.load(path))
+        # Normalize as the raw cache's were: sums over a vocabulary round differently in torch.
+        other -= mx.logsumexp(other, axis=-1, keepdims=True)
+        return distance(self.raw(tuple(ids), tuple(follow)), other)
 
     def save_vectors(self, path: Path, ids: Sequence[int]) -> None:
         """Write some keys and values of all layers, float32, to a file.
