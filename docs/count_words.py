@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-README_WORDS, WORDS, DESIGN_WORDS = 1_500, 52_000, 4_000
+README_WORDS, WORDS, DESIGN_WORDS = 1_500, 52_000, 5_000
 
 
 def words() -> dict[str, int]:
