@@ -35,8 +35,9 @@ def check_call() -> None:
             "this SSH key may only send a manifest, and the client asked for a command or a file transfer"
         )
         raise UsageError(message, fix="Name no command: kakeya manifest PRESET | ssh HOST > answer.tar")
-    if environment.get("SSH_TTY") is not None or sys.stdin.isatty() or sys.stdout.isatty():
-        message = "a manifest comes in and an archive goes out, and a terminal can do neither"
+    streams = sys.stdin, sys.stdout
+    if None in streams or environment.get("SSH_TTY") is not None or any(each.isatty() for each in streams):
+        message = "a manifest comes in and an archive goes out, which no terminal and no closed stream can do"
         raise UsageError(message, fix="Write: kakeya manifest PRESET | ssh HOST > answer.tar")
 
 

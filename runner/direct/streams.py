@@ -26,6 +26,8 @@ def read_manifest(path: Path, seconds: float = ARRIVES_S) -> bytes:
         UsageError: there is none, or it does not arrive in time.
     """
     if path == _STDIN:
+        if sys.stdin is None:
+            raise UsageError("standard input is closed, so no manifest can come", fix=_HOW)
         return _read(sys.stdin.fileno(), "standard input", seconds)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

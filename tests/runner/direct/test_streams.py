@@ -8,6 +8,7 @@ import sys
 import tarfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_a_manifest_comes_from_a_file_or_a_pipe(tmp_path):
     os.write(writer, b"{")
     os.write(writer, b"}")
     os.close(writer)
-    assert read_manifest(tmp_path.__class__(f"/dev/fd/{reader}")) == b"{}"
+    assert read_manifest(Path(f"/dev/fd/{reader}")) == b"{}"
     os.close(reader)
 
 
@@ -104,7 +105,7 @@ def test_no_terminal_is_served(monkeypatch):
     monkeypatch.delenv("SSH_ORIGINAL_COMMAND", raising=False)
     monkeypatch.setenv("SSH_TTY", "/dev/pts/1")
 
-    with pytest.raises(UsageError, match="a terminal can do neither"):
+    with pytest.raises(UsageError, match="no terminal and no closed stream"):
         ssh.check_call()
 
 
@@ -199,3 +200,14 @@ def test_a_client_that_reads_no_log_holds_up_nothing():
     assert child.wait(60) == 6
     child.stdout.close()
     child.stderr.close()
+
+
+def test_closed_streams_are_a_usage_error(monkeypatch):
+    monkeypatch.delenv("SSH_ORIGINAL_COMMAND", raising=False)
+    monkeypatch.delenv("SSH_TTY", raising=False)
+    monkeypatch.setattr("sys.stdin", None)
+
+    with pytest.raises(UsageError, match="standard input is closed"):
+        read_manifest(Path("-"))
+    with pytest.raises(UsageError, match="no terminal and no closed stream"):
+        ssh.check_call()
