@@ -5,7 +5,6 @@ tokens, drafts do not change greedy answers. Kernels for half precision and quan
 differently.
 """
 
-from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
@@ -15,29 +14,10 @@ from engine.dflash.rollback import rollback_for
 from engine.dflash.target.context import logits_of
 from engine.dflash.target.cpu_fast_path import quick_copy
 from engine.errors import BadInput
+from engine.models.block_agreement import COMPARED, CONTEXT, STRIDE, Agreement
 from engine.mx import mx, nn, number
 
-CONTEXT, COMPARED = 8, 4
-STRIDE = 7919  # a prime, so that tokens come from all parts of the vocabulary
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How a block compares with single rows over the same tokens, on a raw cache."""
-
-    rows: int  # rows of the block
-    compared: int  # how many of its first rows were also computed singly
-    same_tokens: bool  # whether the likeliest token of each compared row is the same
-    difference: float | None  # the largest difference of a logit; None if logits are not finite
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the agreement as plain data."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        tokens = "the same tokens" if self.same_tokens else "other tokens"
-        logits = "are not finite" if self.difference is None else f"differ by {self.difference:.1g} at most"
-        return f"blocks of {self.rows} choose {tokens} as single rows (logits {logits})"
+__all__ = ["Agreement", "measure_agreement"]
 
 
 def measure_agreement(

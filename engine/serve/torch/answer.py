@@ -150,7 +150,8 @@ class TorchAnswer:
         return Piece(self.job.index, step.text, len(step.tokens), logprobs, step.finish_reason, report)
 
     def _report(self) -> dict[str, Any]:
-        options = self.job.options
+        options, drafting = self.job.options, self._drafts.possible
+        agreement = self.model.agreement if drafting else None
         return {
             "draft": "+".join(sorted(self.stats.by_drafter.keys() - {"none"})) or "none",
             "cache": f"{options.cache}-b{options.boundary}" if options.boundary else options.cache,
@@ -170,6 +171,7 @@ class TorchAnswer:
             "prefill_seconds": self.stats.prefill,
             "decode_seconds": self.stats.seconds,
             "fallback": self.fallback,
-            "agreement": None,
+            # Whether the model's blocks give the results of single rows, if the answer may have used blocks.
+            "agreement": agreement.as_dict() if agreement is not None else None,
             **({"token_ids": self._tokens} if self.done and options.token_ids else {}),
         }

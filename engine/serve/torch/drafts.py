@@ -20,6 +20,11 @@ class Drafts:
         self._plan, self._match = RoundPlan(PLAIN, 1), 0
 
     @property
+    def possible(self) -> bool:
+        """Whether there may be drafts."""
+        return self._lookup is not None
+
+    @property
     def drafter(self) -> str:
         """The drafter of the last round, ``lookup`` or ``none``."""
         return self._plan.drafter

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,17 @@ from transformers import AutoModelForCausalLM
 
 from engine.checkpoints import files, hub, settings
 from engine.dflash.propose.adaptive import Adaptive
+from engine.dflash.propose.lookup import BLOCK
 from engine.errors import BadInput, EngineError
 from engine.models import catalogue, registry
+from engine.models.block_agreement import COMPARED, CONTEXT, STRIDE, Agreement
 from engine.models.fit import refuse_drafter
 from engine.serve.torch.tokenizer import load_tokenizer
 from engine.serve.turns.kit import LoadedModel
 from engine.torch import cache_bytes, kakeya_cache, packed_layers
 from engine.torch.cache import uses_caches
 
-CONTEXT = 1 << 17  # assumed context length if the configuration names none
+USUAL_CONTEXT = 1 << 17  # assumed context length if the configuration names none
 POLICIES = 16  # the most kinds of answers whose policies are kept
 TRIAL = 24  # tokens of the text that shows whether a model with states reads a text in parts
 # The largest relative difference that counts as rounding. Read wrongly, models differ by 5e-4 or more.
@@ -55,6 +58,25 @@ class TorchModel(LoadedModel):
             logits: torch.Tensor = out.logits[0, -rows:].float()
         return logits
 
+    @cached_property
+    def agreement(self) -> Agreement | None:
+        """How a block of rows compares with single rows, over a raw cache; None if drafts are impossible."""
+        ids = [i * STRIDE % self.vocabulary % self.tokens for i in range(CONTEXT + BLOCK)]
+        cache = kakeya_cache(self.net, catalogue.RAW)
+        self.forward(ids[:CONTEXT], cache)
+        if not cache.is_croppable:
+            return None
+        cache.activate_past_recording()
+        block = self.forward(ids[CONTEXT:], cache, BLOCK)[:COMPARED]
+        cache.crop(-BLOCK)
+        single = []
+        for token in ids[CONTEXT : CONTEXT + COMPARED]:
+            single.append(self.forward([token], cache))
+            cache.crop(0)
+        rows = torch.cat(single)
+        same, difference = torch.equal(block.argmax(-1), rows.argmax(-1)), float((block - rows).abs().max())
+        return Agreement(BLOCK, COMPARED, same, difference if isfinite(difference) else None)
+
     def token_bytes(self, spec: str, boundary: int) -> int:
         """Return the bytes that a cache grows by with a token, and states that do not grow counted once a token."""
         key = spec, boundary
@@ -89,7 +111,7 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype | None) -> To
     return TorchModel(
         name,
         load_tokenizer(folder, config),
-        context=int(getattr(text, "max_position_embeddings", None) or CONTEXT),
+        context=int(getattr(text, "max_position_embeddings", None) or USUAL_CONTEXT),
         tokens=int(net.get_input_embeddings().weight.shape[0]),
         vocabulary=int(head.weight.shape[0] if head is not None else text.vocab_size),
         nbytes=sum(weights.values()),

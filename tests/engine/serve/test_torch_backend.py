@@ -184,6 +184,8 @@ def test_drafts_from_the_text_change_no_token(engine, kind):
         assert report["draft"] == "lookup"
         assert 0 < report["rounds"] <= report["proposed"] > report["accepted"]
         assert report["accept_length"] == report["accepted"] / report["rounds"]
+        assert (report["agreement"]["rows"], report["agreement"]["same_tokens"]) == (16, True)
+        assert report["agreement"]["difference"] < 1e-3
         assert answers(engine, name, ids, max_tokens=20, **kind)[0] == plain
 
 
