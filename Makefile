@@ -23,7 +23,7 @@ CHECK := .venv/bin/check-jsonschema --builtin-schema
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check coverage lint bench measure results real fuzz conformance docs parity node dist clean
+.PHONY: help demo test check coverage lint bench measure results real fuzz conformance docs parity cluster node dist clean
 
 # The interpreter may also have gone, or moved to another version that looks for its packages elsewhere.
 $(shell test "$$(cat .venv/.complete 2>/dev/null)" = "$(CURDIR)" && $(PY) -c 'import editables' 2>/dev/null \
@@ -106,6 +106,10 @@ docs: .venv/.dev
 	@$(PY) docs/count_words.py
 
 parity: .venv/.parity $(NPM_FOLDERS:%=%/node_modules/.package-lock.json)
+
+# Each fault in each phase, and ranks in network namespaces if this machine allows them.
+cluster: .venv/.dev
+	@$(PY) -m pytest -m "" tests/engine/cluster $(ARGS)
 
 node: .venv/.dev integrations/node/node_modules/.package-lock.json
 	@$(PY) -m pytest -m "not sweep" tests/integrations/test_node.py $(ARGS)
