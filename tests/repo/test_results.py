@@ -141,7 +141,7 @@ def test_rendering_again_measures_nothing_and_reads_what_is_kept(tmp_path, monke
     )
 
     assert results.main() == 0
-    behind = written.with_stem("page-tiny")
+    behind = tmp_path / results.PAIRS_PAGE
     assert re.search(r"\*\*spec-tiny\*\*.*INCOMPLETE \(NO_RUN\)", behind.read_text())
 
 
