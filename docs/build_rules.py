@@ -10,7 +10,7 @@ from bridge.gate.checks import CHECKS
 from bridge.gate.checks.form import ON_PROMPTS
 from bridge.gate.codes import CODES, Code
 from bridge.reports import kinds
-from bridge.reports.claims import decoding, quant, recall, shares, verify
+from bridge.reports.claims import backends, decoding, quant, recall, shares, verify
 
 # The statistic of each claim, as reports define it.
 DEFINITIONS = {
@@ -25,6 +25,13 @@ DEFINITIONS = {
     "kl_ratio": quant.RATIO.format("kl"),
     "agreement": shares.AGREEMENT,
     "pass_at_1": shares.SOLVED,
+    "same_answers": backends.SAME_ANSWERS,
+    "equal_codes": backends.EQUAL_CODES,
+    "cache_share": backends.CACHE_SHARE,
+    "step_ms": backends.STEP_MS,
+    "processor_ms": backends.PROCESSOR_MS,
+    "processor_ratio": backends.PROCESSOR_RATIO,
+    "peak_bytes": backends.PEAK,
 }
 
 # What a claim says in plain words, if its definition does not say it already.
@@ -34,6 +41,10 @@ MEANINGS = {
     "e2e_speedup": "speed over stock mlx-lm, prefill included",
     "accept_length": "tokens a round, also called tau",
     "prompt_kl": "how far predictions move",
+    "same_answers": "as `identical_outputs`, but with another arm",
+    "equal_codes": "share of equal rows of codes for the same vectors",
+    "cache_share": "bytes of a cache over two for each value",
+    "peak_bytes": "most memory of the process",
 }
 
 # Groups of kinds, the larger ones first; docs/evidence.md defines them.
