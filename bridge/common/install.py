@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ENGINE = "mac" if sys.platform == "darwin" else "cpu"
-PARITY, SERVE = "parity", "serve"
+PARITY, SERVE, TORCH = "parity", "serve", "torch"
 # A folder of the checkout, not a package on an index.
 WEIGHTS = "./release/weights"
 
@@ -17,6 +17,7 @@ EXTRAS = {
     **dict.fromkeys(("bridge", "engine", "mlx", "mlx_lm", "runner"), ENGINE),
     **dict.fromkeys(("fastapi", "llguidance"), SERVE),
     "dflash": PARITY,
+    **dict.fromkeys(("torch", "transformers"), TORCH),
 }
 
 

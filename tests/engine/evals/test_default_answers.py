@@ -38,9 +38,9 @@ def asked_by_default() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
 
     Packed caches answer much as raw ones do, and take many times as long here.
     """
-    env = dict.fromkeys(("KAKEYA_MAC_VERIFIER_PATH", "KAKEYA_MAC_DRAFTER_ID", "KAKEYA_MAC_PYTHON"), PAIRS[0])
     found = {}
     for name, preset in load_presets().items():
+        env = dict.fromkeys(preset.env_names, PAIRS[0])
         steps = preset.build_commands(preset.check_params({}), env) if preset.gated else []
         for i, (_, _, _, _, group, subcommand, *given) in enumerate(steps):
             command, workloads = TIMING.get((group, subcommand), (None, None))

