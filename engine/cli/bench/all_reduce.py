@@ -19,7 +19,7 @@ from engine.cli.types import numbers
 @option("--repeats", click.IntRange(1, 1000), 20, help="Sums of each size.")
 @options.out_and_json
 def command(*, out: Path | None, as_json: bool, **settings: Any) -> None:
-    """Time sums over all ranks of a cluster: what a model that is split by layers waits for, twice a layer."""
+    """Time sums over all ranks of a cluster: a model that is split by layers waits for two a layer."""
     from engine.cluster import hosts, state
     from engine.evals import distributed
 

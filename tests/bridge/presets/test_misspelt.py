@@ -71,6 +71,7 @@ POLICY: dict[str, Any] = {
     "retention": {"days": 1, "keep": 1, "archive": "/a"},
     "lfs": {"file_mb": 1, "total_mb": 1, "files": 1, "timeout_s": 1, "hosts": ["h"]},
     "sandbox": "auto", "on_stop": "finish", "priority": {"noop": 1},
+    "cluster": {"ranks": 2, "backend": "ring", "presets": ["p"]},
     "limits": {
         "timeout_s": 1, "grace_s": 1, "log_mb": 1, "memory_mb": 16, "processes": 4, "disk_mb": 1, "files": 16,
         "keep_free_mb": 0, "keep_memory_mb": 0, "tree_mb": 1, "tree_files": 1, "attempts": 1, "max_age_s": 60,
