@@ -35,6 +35,7 @@ class BackendRow(Decode):
     # The seconds between each token and the next, whose sum is `decode_s`; and the processor's for all of them.
     step_s: Annotated[list[Measure], Field(max_length=1_000_000, fail_fast=True)]
     processor_s: Measure
+    prefill_processor_s: Measure | None = None
     # The most memory that the backend's process has occupied so far, weights and all.
     process_peak_bytes: Positive
     # Digests of the rows of codes that equal vectors get, of keys and then of values. Only the first counted row has

@@ -360,7 +360,7 @@ CASES: Cases = {
         ),
     }),
     "CODES_DIFFER": ("the same bytes", {
-        "8 of 32 rows of torch/e8v@4.25 differ from those of mlx/e8v@4.25": (
+        "8 of 16 rows of torch/e8v@4.25 differ from those of mlx/e8v@4.25": (
             "backends", rows(PACKED | {"prompt": "code-0"}, codes=["0" * 16] * 8),
         ),
     }),

@@ -12,7 +12,7 @@ import pytest
 
 from bridge.reports.models import MODELS, schema
 from bridge.reports.parts import ReportModel
-from tests.bridge.gate.reports import compare
+from tests.bridge.gate.reports import all_reduce, compare, distributed
 
 ROOT = Path(__file__).parents[3]
 REAL = [
@@ -38,8 +38,9 @@ def reports() -> Iterator[tuple[str, dict[str, Any]]]:
         report = json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
         if report.get("kind") in MODELS:
             yield path.name, report
-    # No report of this kind is published.
-    yield "compare", compare()
+    # No report of these kinds is published.
+    for builder in (compare, all_reduce, distributed):
+        yield builder.__name__, builder()
 
 
 @pytest.mark.long
