@@ -6,6 +6,7 @@ from engine.dflash.heads.eagle3 import Eagle3
 from engine.dflash.heads.eagle3_config import Eagle3Config
 from engine.dflash.heads.mtp import Mtp, MtpConfig
 from engine.mx import mx, tree
+from tests.engine import small_models
 
 BASE = {
     "hidden_size": 64,
@@ -20,14 +21,8 @@ BASE = {
     "layer_ids": (0, 1, 3),
 }
 QWEN = {
+    **small_models.SHAPE,
     "model_type": "qwen3_5",
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "vocab_size": 128,
-    "rms_norm_eps": 1e-6,
     "num_hidden_layers": 4,
     "linear_num_value_heads": 2,
     "linear_num_key_heads": 1,

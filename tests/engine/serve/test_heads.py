@@ -1,8 +1,5 @@
 """One-layer heads in the server: alone, beside another answer, after a kept prompt, and on disk."""
 
-import queue
-import time
-
 import pytest
 
 from engine.models import load
@@ -17,6 +14,7 @@ from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings, drafter_of
 from tests.engine import heads
 from tests.engine import small_models as models
+from tests.engine.serve.answering import answers
 
 PROMPTS = list(range(5, 45)), list(range(20, 50))
 BLOCK = 16
@@ -37,22 +35,6 @@ def _resident(base, kind):
     return resident_of("headed", Pair(target, head, base.tokenizer, "headed", parts))
 
 
-def _answers(thread, draft):
-    waiting = []
-    for ids in PROMPTS:
-        events = queue.Queue()
-        options = Options(24, temperature=0.0, token_ids=True, draft=draft)
-        thread.submit([Job(0, "headed", ids, options, events.put, time.monotonic() + 60)])
-        waiting.append(events)
-    last = []
-    for events in waiting:
-        event = events.get(timeout=60)
-        while not event.finish_reason:
-            event = events.get(timeout=60)
-        last.append(event.report)
-    return last
-
-
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_those_of_plain_decoding(kind, base, monkeypatch):
@@ -62,7 +44,9 @@ def test_answers_are_those_of_plain_decoding(kind, base, monkeypatch):
     thread.start()
     try:
         thread.load("headed").result(60)
-        plain, drafted, other = (_answers(thread, draft) for draft in ("none", kind, "dflash"))
+        plain, drafted, other = (
+            answers(thread, "headed", PROMPTS, draft) for draft in ("none", kind, "dflash")
+        )
     finally:
         assert thread.stop()
     assert [each["token_ids"] for each in drafted] == [each["token_ids"] for each in plain]
