@@ -19,7 +19,7 @@ from engine.torch.codecs import rows_of, sides_of
 
 WIDTHS = 24  # about how many hidden states a row of a forward pass keeps alive: a bound, not a measurement
 # The features of the backend over MLX that this backend lacks.
-LACKS = ("DFlash drafts", "shared forward passes", "prefix cache")
+LACKS = ("DFlash drafts", "drafts from earlier answers", "shared forward passes", "prefix cache")
 
 
 class TorchKit:
