@@ -1,5 +1,6 @@
 """Builds a request commit: the workload's tree plus a manifest, without files of earlier runs."""
 
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -206,8 +207,9 @@ def _snapshot(git: Git) -> str:
         index = Path(folder) / "index"
         real = git.directory / git.text("rev-parse", "--git-path", "index")
         if real.exists():
-            # The copied index contains file times, so unchanged files are not read again.
-            index.write_bytes(real.read_bytes())
+            # The copied index contains file times, so unchanged files are not read again. Its own time is copied too:
+            # git reads again what changed since then, for instance a file that kept its size within the same second.
+            shutil.copy2(real, index)
         apart = top.with_env(GIT_INDEX_FILE=str(index))
         apart("add", "--update", "--", ".")
         tree = apart.text("write-tree")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,6 +145,22 @@ def test_a_snapshot_holds_the_working_tree_and_changes_nothing_here(places, kind
     assert sent["readme.txt"] == "as it is now"
     assert "token.secret" not in sent
     assert git(bus, "rev-parse", f"refs/heads/{run.branch}^^") == git(here, "rev-parse", "HEAD")
+
+
+def test_a_snapshot_holds_a_file_that_changed_right_after_it_was_committed(clone, bus, git, files_of):
+    # Of the same size, and in the second in which the index was written: only the index's own time shows the change.
+    git(clone, "config", "core.checkStat", "minimal")
+    git(clone, "config", "core.trustctime", "false")
+    path, second = clone / "readme.txt", (1_600_000_000, 1_600_000_000)
+    os.utime(path, second)
+    git(clone, "update-index", "--refresh")
+    path.write_text(path.read_text().swapcase())
+    for changed in (path, clone / ".git/index"):
+        os.utime(changed, second)
+
+    run = Client(clone).run("noop", snapshot=True)
+
+    assert files_of(bus, f"refs/heads/{run.branch}")["readme.txt"] == path.read_text()
 
 
 def test_a_snapshot_of_a_clean_tree_is_the_commit_itself(clone, bus, git):
