@@ -65,11 +65,6 @@ class Session:
                 del self._open[key.fd]
         return pieces[0], pieces[1]
 
-    @property
-    def has_output(self) -> bool:
-        """Whether the program, or a process that it started, may still print something."""
-        return bool(self._open)
-
     def end(self) -> None:
         """End the program and all processes of its group at once, even stopped ones."""
         # The program is reaped afterwards: until then, no other group can have its number.

@@ -1,4 +1,4 @@
-"""``kakeya-runner install``, and the service that it shares with ``setup`` and ``uninstall``."""
+"""``kakeya-runner install``, and what it shares with ``setup`` and ``uninstall``."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -44,26 +44,6 @@ def changed_service(
     return service_of(settings), settings
 
 
-def removal(
-    files: Sequence[Path], who: struct_passwd, *, system: bool, root: Path | None
-) -> tuple[Plan, Settings]:
-    """Return the plan that removes the service, or, if it serves other policies than these, only these from it."""
-    served, settings = served_by(who, system=system, root=root), settings_to_remove(who, system=system)
-    if not files or not served.files:
-        return service_of(settings).uninstall(root), settings
-    for file in files:
-        if served.named(file) not in served.files:
-            say(f"the service does not serve {file}")
-    rest = served.minus(files, say)
-    if not rest:
-        return service_of(settings).uninstall(root), settings
-    say(f"the service goes on with {', '.join(map(str, rest))}")
-    if all(served.named(file) not in served.files for file in files):
-        return Plan(), settings
-    settings = settings_for(rest, who, system=system)
-    return service_of(settings).install(root), settings
-
-
 def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say whose service it is."""
     user = option(
@@ -106,7 +86,6 @@ def carry_out(plan: Plan, *, yes: bool, commands: bool, notes: Sequence[str] = (
 @policies_argument
 @scope_options
 @flag("--hook", "Install the script for GitHub's job-started hook instead.")
-@flag("--uninstall", "Remove the service, as `kakeya-runner uninstall` does.")
 @flag("--yes", "Make the changes. Without this option they are only shown.")
 @option("--root", FOLDER, metavar="DIR", help="Write the files below DIR, for packaging, and run no command.")
 @click.pass_obj
@@ -118,7 +97,6 @@ def command(
     root: Path | None,
     *,
     hook: bool,
-    uninstall: bool,
     yes: bool,
 ) -> None:
     """Install the runner as a service: launchd on macOS, systemd on Linux.
@@ -134,9 +112,7 @@ def command(
         if files[1:]:
             raise UsageError("the hook reads one policy", fix="Name only that one.")
         service = actions_listener.hook(files[0] if files else default_policy(who, system=system))
-        plan = service.uninstall(root) if uninstall else service.install(root)
-    elif uninstall:
-        plan, _ = removal(files, who, system=system, root=root)
+        plan = service.install(root)
     else:
         if not files and not served_by(who, system=system, root=root).files:
             files = [default_policy(who, system=system)]

@@ -1,7 +1,7 @@
 """``kakeya-runner uninstall``."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from pwd import struct_passwd
 
@@ -13,10 +13,11 @@ from bridge.common.cli.output import put_block, say
 from bridge.errors import KakeyaError
 from bridge.verify.public_keys import PINNED_FILE
 from runner.cli.common import policies_argument, policies_of
-from runner.cli.install import carry_out, default_policy, removal, scope_options, served_by, user_of
+from runner.cli.install import carry_out, default_policy, scope_options, served_by, service_of, user_of
 from runner.policy import Policy, default_state, load_policy
 from runner.service import actions_listener, launchd, systemd
-from runner.service.settings import Settings
+from runner.service.plan import Plan
+from runner.service.settings import Settings, settings_for, settings_to_remove
 from runner.state.identity import known_instance
 
 
@@ -54,7 +55,7 @@ def command(
             carry_out(plan, yes=yes, commands=root is None)
         return
     served = served_by(who, system=system, root=root).files
-    plan, settings = removal(files, who, system=system, root=root)
+    plan, settings = _removal(files, who, system=system, root=root)
     if not plan.is_done:
         carry_out(plan, yes=yes, commands=root is None)
     elif not served:
@@ -73,6 +74,26 @@ def command(
     say("what remains, and what removes it:" if remains else "nothing remains on this host")
     for line in remains:
         put_block(f"  {line}\n")
+
+
+def _removal(
+    files: Sequence[Path], who: struct_passwd, *, system: bool, root: Path | None
+) -> tuple[Plan, Settings]:
+    """Return the plan that removes the service, or, if it serves other policies than these, only these from it."""
+    served, settings = served_by(who, system=system, root=root), settings_to_remove(who, system=system)
+    if not files or not served.files:
+        return service_of(settings).uninstall(root), settings
+    for file in files:
+        if served.named(file) not in served.files:
+            say(f"the service does not serve {file}")
+    rest = served.minus(files, say)
+    if not rest:
+        return service_of(settings).uninstall(root), settings
+    say(f"the service goes on with {', '.join(map(str, rest))}")
+    if all(served.named(file) not in served.files for file in files):
+        return Plan(), settings
+    settings = settings_for(rest, who, system=system)
+    return service_of(settings).install(root), settings
 
 
 def _of_one(file: Path, *, alone: bool) -> Iterator[str]:

@@ -193,14 +193,13 @@ class TestServed:
         lines = unit.read_text().splitlines() if unit else ["ExecStart="]
         return next(line for line in lines if line.startswith("ExecStart=")).partition("=")[2]
 
-    @pytest.mark.parametrize("words", [["uninstall"], ["install", "--uninstall"]], ids=" ".join)
-    def test_a_named_policy_leaves_and_the_others_stay(self, files, runner, home, words):
-        said = runner(*words, files[0], "--yes")
+    def test_a_named_policy_leaves_and_the_others_stay(self, files, runner, home):
+        said = runner("uninstall", files[0], "--yes")
         assert f"the service goes on with {files[1]}" in said
         assert self.served(home) == [files[1]]
         assert "does not serve" in runner("uninstall", files[0], "--yes")
         assert self.served(home) == [files[1]]
-        runner(*words, files[1], "--yes")
+        runner("uninstall", files[1], "--yes")
         assert not [path for path in home.rglob("*") if path.is_file()]
 
     def test_without_a_name_all_leave_and_what_remains_of_each_is_named(self, files, runner, home):
