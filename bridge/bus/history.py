@@ -7,7 +7,7 @@ this branch, and a state counts only in the commit that changed its file.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bridge.bus import lookup, objects, wire
+from bridge.bus import objects, wire
 from bridge.bus.objects import Identity
 from bridge.bus.wire import CancelFile, State, StateFile
 from bridge.common import limits
@@ -75,7 +75,7 @@ def read_branches(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True
         if name not in branches
     }
     oversized: dict[str, ObjectInfo] = {}
-    there = lookup.locate(git, [file for files in places.values() for file in files], oversized, known)
+    there = objects.locate(git, [file for files in places.values() for file in files], oversized, known)
     wanted = {name: [_readable(there.get(file)) for file in files] for name, files in places.items()}
     read = [oid for state, _, cancel in wanted.values() for oid in (state, cancel) if oid]
     # Only one file's content is in memory at a time.
@@ -92,7 +92,7 @@ def read_branches(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True
 def _ended(git: Git, tips: Mapping[str, str], known: dict[str, ObjectInfo | None]) -> Iterator[RequestBranch]:
     """Yield the branches that have ended, judged by their states alone. ``known`` is passed to ``locate``."""
     files = {name: f"{tip}:{wire.STATE}" for name, tip in tips.items()}
-    there = lookup.locate(git, files.values(), known=known)
+    there = objects.locate(git, files.values(), known=known)
     ended = {name: oid for name, file in files.items() if (oid := _readable(there.get(file)))}
     contents = objects.each_content(git, list(ended.values()))
     for name, (_, content) in zip(ended, contents, strict=True):
@@ -157,10 +157,10 @@ def _line(git: Git, tip: str) -> list[str]:
     """Return the newest commits of a branch's first-parent line, ``tip`` first, without starting a git process."""
     names = [f"{tip}~{i}" for i in range(_NEAR)]
     try:
-        objects = lookup.locate(git, names)
+        located = objects.locate(git, names)
     except InfrastructureError:
         return []
-    return [objects[name].oid for name in names if name in objects]
+    return [located[name].oid for name in names if name in located]
 
 
 def streamed_states(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, bytes]]:

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bridge.bus.lookup import locate
 from bridge.bus.writer import Identity as Identity  # noqa: PLC0414 - for callers that make commits
 from bridge.bus.writer import Writer
 from bridge.bus.writer import write_blob as write_blob  # noqa: PLC0414
@@ -13,7 +12,7 @@ from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError
 from bridge.system import batch, git_output
 from bridge.system.git import Git
-from bridge.system.git_output import Entry
+from bridge.system.git_output import Entry, ObjectInfo
 
 
 @dataclass(frozen=True)
@@ -31,20 +30,69 @@ _REF = re.compile(r"refs/[^\s~^:?*\[\\@]+")
 # The empty tree. Git stores no empty folders.
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
+MAX_BYTES_BY_KIND = {"commit": limits.COMMIT_BYTES, "tree": limits.TREE_BYTES, "tag": limits.COMMIT_BYTES}
+
+
+def locate(
+    git: Git,
+    names: Iterable[str],
+    too_large: dict[str, ObjectInfo] | None = None,
+    known: dict[str, ObjectInfo | None] | None = None,
+) -> dict[str, ObjectInfo]:
+    """Return id, kind and size of the object of each name: an id, ``<commit>:<path>``, or ``<commit>^:<path>``.
+
+    Names of missing objects are left out, and names that lead through a commit or folder beyond the limits: git reads
+    these whole, so the size of each is checked first. ``too_large`` gets the oversized object for each such name.
+    """
+    steps = {name: _steps(name) for name in dict.fromkeys(names)}
+    at: dict[str, str] = {name: parts[0] for name, parts in steps.items() if parts}
+    there: dict[str, ObjectInfo] = {}
+    if not at:
+        return there
+    with batch.releasing(git.acquire("cat-file", "--batch-check")) as process:
+        objects: dict[str, ObjectInfo | None] = {} if known is None else known
+        depth = 1
+        while at:
+            new = [revision for revision in dict.fromkeys(at.values()) if revision not in objects]
+            process.ask(new)
+            objects |= {revision: git_output.object_of(process.child.line()) for revision in new}
+            following: dict[str, str] = {}
+            for name, revision in at.items():
+                here, parts = objects.get(revision), steps[name]
+                if here is None:
+                    continue
+                if depth == len(parts):
+                    there[name] = here
+                elif here.size <= MAX_BYTES_BY_KIND.get(here.kind, -1):
+                    following[name] = f"{here.oid}{parts[depth]}"
+                elif too_large is not None and here.kind in MAX_BYTES_BY_KIND:
+                    too_large[name] = here
+            at, depth = following, depth + 1
+    return there
+
+
+def _steps(name: str) -> list[str]:
+    """Split a name into steps for git: each step is appended to the id that the previous one gave."""
+    root, colon, path = name.partition(":")
+    # Git takes one name per line. A line break in a stranger's path would shift all names after it.
+    if not root or "\n" in name or "\0" in name:
+        return []
+    steps = [root[:-1], "^"] if root.endswith("^") else [root]
+    if colon:
+        parts = path.split("/") if path else []
+        if len(parts) > limits.PATH_PARTS or any(part in ("", ".", "..") for part in parts):
+            return []
+        steps += ["^{tree}", *(f":{part}" for part in parts)]
+    return steps
+
 
 def entry_at(git: Git, commit: str, path: str) -> Entry | None:
     """Return the entry at a path of a commit, without its size; None if there is none, or more than one."""
     folder, _, name = path.rpartition("/")
-    raw = _read_tree(git, f"{commit}:{folder}")
+    (raw,) = read_many(git, [f"{commit}:{folder}"], max_bytes=limits.TREE_BYTES, kind="tree")
     # There may be a hundred thousand entries, of which one is kept.
     named = [entry for entry in git_output.tree(raw or b"") if entry.path == name]
     return named[0] if len(named) == 1 else None
-
-
-def _read_tree(git: Git, name: str) -> bytes | None:
-    """Return a folder as git stores it; None if there is none, or it is too large."""
-    (raw,) = read_many(git, [name], max_bytes=limits.TREE_BYTES, kind="tree")
-    return raw
 
 
 def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | None:
@@ -146,7 +194,7 @@ def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
         else:
             here[head] = content
     # A large folder is kept as git stores it, once per level, not as one object per entry.
-    raw = _read_tree(git, f"{base}:") if base else b""
+    (raw,) = read_many(git, [f"{base}:"], max_bytes=limits.TREE_BYTES, kind="tree") if base else [b""]
     if raw is None:
         message = f"{str(base)[:12]} is no commit or folder of up to {limits.TREE_BYTES} bytes"
         raise InfrastructureError(message, code="too_large")

@@ -3,7 +3,7 @@
 What is beyond the limits is a VerificationError.
 """
 
-from bridge.bus import lookup, objects
+from bridge.bus import objects
 from bridge.common import limits
 from bridge.errors import VerificationError
 from bridge.system import git_output
@@ -16,17 +16,17 @@ _AT_ONCE = 16
 def files_below(git: Git, commit: str, folder: str) -> dict[str, Entry]:
     """Return all entries below a folder of a commit except folders, by path; nothing if there is no such folder."""
     path = f"{commit}:{folder}"
-    there = lookup.locate(git, [path]).get(path)
+    there = objects.locate(git, [path]).get(path)
     return _differing(git, folder, None, there.oid if there else None)
 
 
 def changed_paths(git: Git, before: str, after: str) -> list[str]:
     """Return the paths of the files that differ between two commits."""
     paths = [f"{commit}:" for commit in (before, after)]
-    objects = lookup.locate(git, paths)
-    if len(objects) < len(paths):
+    located = objects.locate(git, paths)
+    if len(located) < len(paths):
         raise VerificationError("a commit is missing, or too large to be read")
-    return sorted(_differing(git, "", *(objects[path].oid for path in paths)))
+    return sorted(_differing(git, "", *(located[path].oid for path in paths)))
 
 
 def _differing(git: Git, base: str, before: str | None, after: str | None) -> dict[str, Entry]:

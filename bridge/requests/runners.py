@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from bridge.bus import lookup, objects, presence
+from bridge.bus import objects, presence
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import StateFile
 from bridge.common import limits
@@ -31,7 +31,7 @@ def read_runners(
     With keys, records without a valid signature for their reference are left out. ``unchanged_s`` returns for how many
     seconds this clone has seen a reference at its commit.
     """
-    there = lookup.locate(git, refs.values()).items()
+    there = objects.locate(git, refs.values()).items()
     fit = {oid for oid, entry in there if entry.kind == "commit" and entry.size <= _COMMIT_BYTES}
     small = {ref: oid for ref, oid in refs.items() if oid in fit}
     if keys:

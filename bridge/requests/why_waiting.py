@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from bridge.bus import branch_names, lookup, objects, wire
+from bridge.bus import branch_names, objects, wire
 from bridge.bus.branch_names import Requester, age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
@@ -114,7 +114,7 @@ def _without_file(git: Git, branches: Sequence[RequestBranch]) -> list[str]:
     """Return the names of the branches whose request has no manifest at all."""
     paths = {branch.name: f"{branch.request}:{wire.REQUEST}" for branch in branches}
     too_large: dict[str, ObjectInfo] = {}
-    there = lookup.locate(git, paths.values(), too_large)
+    there = objects.locate(git, paths.values(), too_large)
     return [name for name, path in paths.items() if path not in there and path not in too_large]
 
 

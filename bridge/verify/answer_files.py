@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bridge.bus import lookup, objects, trees, wire
+from bridge.bus import objects, trees, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Result
 from bridge.common import limits
@@ -46,7 +46,7 @@ class Contents:
             for path, node in trees.files_below(git, commit, folder).items()
         }
         oids = {path: node.oid for path, node in there.items() if node.is_file}
-        blobs = lookup.locate(git, oids.values())
+        blobs = objects.locate(git, oids.values())
         files = {path: blobs[oid] for path, oid in oids.items() if oid in blobs}
         check_bounds(result, {path: blob.size for path, blob in files.items()})
         return cls(git, files, frozenset(there.keys() - files.keys()))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
-from bridge.bus import history, lookup, objects, trees, wire
+from bridge.bus import history, objects, trees, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Gate, Result, State
 from bridge.checklist import SIGNATURE, Check
@@ -225,7 +225,7 @@ class KnownAnswers:
     def compare(self, report: Report) -> Report:
         """Record a valid answer. If it replaces another one, add a failed check unless a pinned key signed it."""
         name = f"{report.tip}:{wire.RESULT}"
-        entry = lookup.locate(self._git, [name]).get(name)
+        entry = objects.locate(self._git, [name]).get(name)
         before = self.of(report.branch)
         if entry is None or not report.holds or before == entry.oid:
             return report

@@ -8,7 +8,7 @@ top, such as a cancellation, count as they do without keys.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bridge.bus import history, lookup, objects, wire
+from bridge.bus import history, objects, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import limits
@@ -109,10 +109,10 @@ class Reader:
     def _go_down(self, git: Git, searches: Mapping[str, _Search], size: int) -> None:
         """Search at most ``size`` commits of each branch."""
         names = {branch: [f"{each.at}~{i}" for i in range(size + 1)] for branch, each in searches.items()}
-        commits = lookup.locate(git, [name for several in names.values() for name in several])
+        commits = objects.locate(git, [name for several in names.values() for name in several])
         lines = {name: [commits[at] for at in several if at in commits] for name, several in names.items()}
         paths = [f"{commit.oid}:{wire.STATE}" for line in lines.values() for commit in line]
-        states = lookup.locate(git, paths)
+        states = objects.locate(git, paths)
         steps = {branch: _steps(line, states, size) for branch, line in lines.items()}
         wanted = {oid for several in steps.values() for step in several for oid in step.to_read()}
         contents = dict(objects.each_content(git, list(wanted)))
@@ -140,7 +140,7 @@ def signed_commits(
     git: Git, branch: str, commits: Sequence[str], keys: Sequence[PublicKey]
 ) -> frozenset[str]:
     """Return the commits that one of the keys signed for this branch."""
-    there = lookup.locate(git, commits).items()
+    there = objects.locate(git, commits).items()
     small = [oid for oid, entry in there if entry.kind == "commit" and entry.size <= SIGNED_COMMIT_BYTES]
     return frozenset(oid for oid, raw in objects.each_content(git, small) if is_signed(raw, branch, keys))
 

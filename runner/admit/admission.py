@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bridge.bus import branch_names, lookup, objects, wire
+from bridge.bus import branch_names, objects, wire
 from bridge.bus.history import RequestBranch
 from bridge.common import limits
 from bridge.errors import PresetError
@@ -164,7 +164,7 @@ def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Val
         if isinstance(param, PathParam):
             file = str(params[name]).partition("::")[0].rstrip("/")
             too_large: dict[str, ObjectInfo] = {}
-            lookup.locate(git, [f"{commit}:{file}"], too_large)
+            objects.locate(git, [f"{commit}:{file}"], too_large)
             if too_large:
                 message = f"{name}: a folder on the way to {file} is too large to be read"
                 raise Refusal("tree_too_large", message)
@@ -180,7 +180,7 @@ def _check_folders(git: Git, commit: str) -> None:
     """Check the size of the report folders: their trees are read and rewritten for the answer."""
     folder = wire.REPORTS.partition("/")[0]
     too_large: dict[str, ObjectInfo] = {}
-    there = lookup.locate(git, (f"{commit}:{folder}", f"{commit}:{wire.REPORTS}"), too_large)
+    there = objects.locate(git, (f"{commit}:{folder}", f"{commit}:{wire.REPORTS}"), too_large)
     for entry in (*there.values(), *too_large.values()):
         if entry.size > limits.TREE_BYTES:
             size = f"{entry.size} bytes; {limits.TREE_BYTES} are the most"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bridge.bus import branch_names, history, lookup, objects, wire
+from bridge.bus import branch_names, history, objects, wire
 from bridge.bus.history import RequestBranch
 from bridge.common import strict_json
 from bridge.errors import InfrastructureError, ManifestError
@@ -72,7 +72,7 @@ def is_unfinished(git: Git, candidate: Candidate) -> bool:
     if candidate.fits_branch or branch.state or branch.cancel:
         return False
     places = [f"{branch.tip}:{wire.FOLDER}", f"{branch.tip}^:{wire.FOLDER}"]
-    folders = lookup.locate(git, places)
+    folders = objects.locate(git, places)
     return folders.get(places[0]) == folders.get(places[1])
 
 

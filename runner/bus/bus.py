@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from bridge.bus import branch_names, exact_refs, history, lookup
+from bridge.bus import branch_names, exact_refs, history, oversized
 from bridge.bus.history import RequestBranch
 from bridge.bus.hosts.push_end import PushEnd, PushError
 from bridge.common import limits
@@ -146,7 +146,7 @@ class Bus(Fetcher):
             return None
         self.git("update-ref", "-d", ref)
         self._transfer.fetch([tip], limits.TIP_S, at=ref)
-        if lookup.oversized_tips(self.git, [tip], but=ref, timeout=limits.TIP_S):
+        if oversized.oversized_tips(self.git, [tip], but=ref, timeout=limits.TIP_S):
             self.git("update-ref", "-d", ref)
             raise InfrastructureError("a commit on the bus is too large")
         return tip

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Collection
 
-from bridge.bus import lookup
-from bridge.bus.lookup import oversized_tips
+from bridge.bus import objects
+from bridge.bus.oversized import oversized_tips
 from bridge.common import limits
 from bridge.errors import KakeyaError, ProcessError
 from bridge.system.deadline import stopped_by
@@ -111,7 +111,7 @@ class HistorySizeChecker:
 
 def _check_commits(git: Git, commits: Collection[str]) -> dict[str, str | None]:
     """Return for each object in the store why it is not a readable commit, or None. Histories are not checked."""
-    there, most = lookup.locate(git, commits), limits.COMMIT_BYTES
+    there, most = objects.locate(git, commits), limits.COMMIT_BYTES
     reasons: dict[str, str | None] = dict.fromkeys(there)
     for oid, entry in there.items():
         if entry.kind != "commit":

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from bridge.bus import exact_refs, lookup
+from bridge.bus import exact_refs, objects
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system import git_output
 from bridge.system.git import Git
@@ -111,8 +111,8 @@ class Transfer:
             return
         try:
             # The bus chose these commits, so some may not exist.
-            objects = lookup.locate(git, git_output.lines(marks.read_bytes()))
-            ends = [f"--contains={oid}" for oid, entry in objects.items() if entry.kind == "commit"]
+            located = objects.locate(git, git_output.lines(marks.read_bytes()))
+            ends = [f"--contains={oid}" for oid, entry in located.items() if entry.kind == "commit"]
             listed = git("for-each-ref", "--format=%(refname)", *ends[:_MOST_ENDS]).stdout if ends else b""
         finally:
             marks.unlink()

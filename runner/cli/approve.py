@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from bridge.bus import branch_names, lookup
+from bridge.bus import branch_names, objects
 from bridge.bus.history import RequestBranch
 from bridge.common.cli.commands import flag
 from bridge.common.cli.output import put, put_block, say
@@ -68,7 +68,7 @@ def _branch_of(commit: str, policy: Policy) -> str:
     bus = Bus(policy.bus, policy.state)
     bus.listing.read()
     tips = bus.sightings.judge(bus.listing.tips)
-    here = lookup.locate(bus.git, set(tips.values()))
+    here = objects.locate(bus.git, set(tips.values()))
     known = {name: tip for name, tip in tips.items() if tip in here and tip != commit}
     branches = read_each(bus.git, known, lambda _branch, _error: None, signing_key.reader(policy))
     names = [name for name, tip in tips.items() if tip == commit]

@@ -18,10 +18,10 @@ from bridge.presets.sources import SHARED, write_preset
 from bridge.system.git import open_repository
 from bridge.verify.verdict import gate_lines
 from runner.cli.common import stop_on_signals
+from runner.direct.trial import Trial, try_preset
 from runner.job.observer import Observer
 from runner.ownership import check_presets_owned
 from runner.policy import Bus, Policy, default_path, load_policy
-from runner.serve.trial import Trial, try_preset
 
 # The models of a first policy.
 _MODELS = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
-from bridge.bus import lookup, objects, wire
+from bridge.bus import objects, wire
 from bridge.common import limits
 from bridge.system import git_output
 from bridge.system.git import Git
@@ -29,7 +29,7 @@ def tree_entries(git: Git, commit: str, most: int, *paths: str, folders: bool = 
     Refusal if there are more than ``most`` entries, or too many bytes.
     """
     flags, noun = (["-d"], "folders") if folders else ([], "files")
-    top = lookup.locate(git, [f"{commit}:"])[f"{commit}:"].oid
+    top = objects.locate(git, [f"{commit}:"])[f"{commit}:"].oid
     child = git.start("ls-tree", "-z", "-r", "-l", *flags, "--full-tree", top, "--", *paths)
     count = size = 0
     rest = b""
@@ -104,7 +104,7 @@ def check_modes(git: Git, commit: str, submodules: list[Entry], most: int) -> No
     if not submodules:
         return
     holders = {entry.path.rpartition("/")[0] for entry in submodules}
-    oids = dict.fromkeys([lookup.locate(git, [f"{commit}:"])[f"{commit}:"].oid] if "" in holders else [])
+    oids = dict.fromkeys([objects.locate(git, [f"{commit}:"])[f"{commit}:"].oid] if "" in holders else [])
     for entry in tree_entries(git, commit, most + len(submodules), folders=True):
         if entry.kind == "tree" and entry.path in holders:
             oids[entry.oid] = None

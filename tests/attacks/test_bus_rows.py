@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 
 import bridge
 import runner
-from bridge.bus import history, lookup, objects, wire
+from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import is_safe, new_nonce
 from bridge.bus.wire import State
 from bridge.client import Client
@@ -699,7 +699,7 @@ def test_names_are_bounded(name, fits):
 def test_paths_are_bounded(crowd):
     deep = "/".join(["a"] * limits.PATH_PARTS)
     tree = objects.overlay(crowd.git, None, {deep: b"1", f"{deep}x/y": b"2"})
-    found = lookup.locate(crowd.git, [f"{tree}:{deep}", f"{tree}:{deep}x/y"])
+    found = objects.locate(crowd.git, [f"{tree}:{deep}", f"{tree}:{deep}x/y"])
     assert list(found) == [f"{tree}:{deep}"]
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bridge.bus import history, lookup
+from bridge.bus import history, objects
 from bridge.bus.hosts import address
 from bridge.bus.times import commit_times
 from bridge.common import limits
@@ -58,7 +58,7 @@ class Ancestry:
     git: Git
 
     def is_here(self, oid: str) -> bool:  # noqa: D102
-        return oid in lookup.locate(self.git, [oid])
+        return oid in objects.locate(self.git, [oid])
 
     def is_earlier(self, oid: str, than: str) -> bool:  # noqa: D102
         return oid != than and history.is_ancestor(self.git, oid, than)

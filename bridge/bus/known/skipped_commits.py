@@ -8,7 +8,8 @@ import re
 import time
 from collections.abc import Collection, Mapping
 
-from bridge.bus.lookup import locate, oversized_tips
+from bridge.bus.objects import locate
+from bridge.bus.oversized import oversized_tips
 from bridge.common import limits
 from bridge.errors import ProcessError
 from bridge.system.deadline import time_left

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge.bus import lookup, objects, wire
+from bridge.bus import objects, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.client import Client
@@ -222,7 +222,7 @@ def test_the_search_ends_at_its_limit(context, run, forger, monkeypatch):
 def test_a_branch_that_cannot_be_read_stays_so(context, run, forger, monkeypatch):
     tip = context.bus.tip(run.branch)
     monkeypatch.setattr(limits, "TREE_BYTES", 1)
-    monkeypatch.setitem(lookup.MAX_BYTES_BY_KIND, "tree", 1)
+    monkeypatch.setitem(objects.MAX_BYTES_BY_KIND, "tree", 1)
 
     assert context.keys.reader.read_branch(context.bus.git, run.branch, tip).too_large
 
