@@ -215,13 +215,17 @@ def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool, r
         elif event.note:
             say(f"  {event.note}")
         else:
+            is_new = last is None or (last.state, last.detail) != (event.status.state, event.status.detail)
+            # The log that comes with a state was written in it, but an answer's end stands after its log.
+            if is_new and not event.status.state.is_final:
+                _announce(event.status)
             if logs and event.log:
                 text = pending + sanitize.block(event.log if raw else people.add(event.log))
                 pending = sanitize.unfinished_command(text)
                 put_block(text.removesuffix(pending))
             elif event.log:
                 progress.show(event.log)
-            if last is None or (last.state, last.detail) != (event.status.state, event.status.detail):
+            if is_new and event.status.state.is_final:
                 _announce(event.status)
         last = event.status
     put_block(pending + sanitize.block(people.end()))

@@ -312,13 +312,18 @@ def test_json_goes_to_standard_output_alone(clone):
 
 
 @pytest.mark.bus
-def test_the_whole_path_for_people(kakeya, clone, runners):
+def test_the_whole_path_for_people(kakeya, clone, runners, monkeypatch):
     runners.start()
     done = kakeya(clone, "run", "noop", "--wait")
     assert done.returncode == 0
     assert done.stdout == "nothing was asked for and nothing was done\n"
     assert [word for word in ("requested", "succeeded", "next: kakeya fetch") if word in done.stderr] != []
     assert kakeya(clone, "logs").stdout == "nothing was asked for and nothing was done\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", sys.stdout)
+        terminal = kakeya(clone, "logs", "-f").stdout.splitlines()
+    assert terminal[-2] == "nothing was asked for and nothing was done"
+    assert terminal[-1].startswith("succeeded")
     assert "succeeded" in kakeya(clone, "status").stdout
     assert "succeeded" in kakeya(clone, "list").stdout
     assert "not signed" in kakeya(clone, "verify").stdout
