@@ -86,7 +86,7 @@ def _parser(resident: Model, form: _Form) -> OutputParser:
         parser.begin(harmony.begun(form.prompt.text))
         return parser
     start, end = tokenizer.think_start, tokenizer.think_end
-    *marks, parse = calls.form_of(tokenizer)
+    *marks, parse = call_forms.form_of(tokenizer)
     parser = OutputParser(
         thinking=(start, end) if start is not None and end is not None else None,
         calling=(marks[0], marks[1]) if form.tools and not form.forced else None,
@@ -253,7 +253,7 @@ async def constrained(
     answer = await of_format(request.response_format, resident)
     if answer is not None and tools:
         tokenizer, grammars = resident.tokenizer, resident.grammars
-        in_json = calls.form_of(tokenizer)[2] is calls.parse_json
+        in_json = call_forms.form_of(tokenizer)[2] is calls.parse_json
         if harmony.is_spoken_by(tokenizer):
             written = partial(grammar.on_channels, answer.text, grammars.mark, tools)
         else:

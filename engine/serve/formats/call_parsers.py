@@ -1,12 +1,13 @@
-"""Parsers of whole calls for a machine without mlx-lm, and the form of calls that a chat template teaches a model.
+"""Parsers of whole calls for both backends, and the form of calls that a chat template teaches a model.
 
-They read the forms that mlx-lm's parsers read, and give the same calls. Each reads the text once, from left to right.
+They read the forms that mlx-lm's parsers read, and give the same calls. Each reads the text once, from left to right,
+so its time is linear in the text, whatever a model writes.
 """
 
 import ast
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +15,8 @@ from typing import Any
 
 from engine.serve.formats import calls
 from engine.serve.formats.call_gemma import QUOTES
-from engine.serve.formats.call_xml import ATEM, CDATA, FORMS, Form, name_of
+from engine.serve.formats.call_xml import ATEM, FORMS
+from engine.serve.formats.call_xml_whole import Convert, whole_calls
 
 ARGS = "[ARGS]"
 NO_NAME = re.compile(r"[^\w-]")
@@ -22,8 +24,9 @@ KIMI = re.compile(r"((?:functions\.)?(.+?):\d+)", re.DOTALL)
 KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
 GEMMA = re.compile(r"call:([\w-]+)(?=\{)")
 BARE_KEY = re.compile(r"([{,]\s*)([\w-]+)\s*:")
+PYTHON_CALL = re.compile(r"\[([\w.]+)\(")
+PYTHON_ARGUMENT = re.compile(r"""\b(\w+)=(?:"([^"]*)"|'([^']*)'|([^,]+))(?:,\s*|$)""")
 CONSTANTS = {"true": True, "false": False, "null": None}
-Convert = Callable[[str, bool], Any]  # an argument's text, and whether the function declares the argument
 XTML = ("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>")  # the marks of Kimi K3
 
 
@@ -31,6 +34,7 @@ XTML = ("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>")  # the marks of Ki
 class CallParser:
     """The parser of one form, with the marks around its calls. An empty mark is the answer's end."""
 
+    linear = True  # in the text; ``calls.read`` asks
     form: str  # the name that mlx-lm gives it
     start: str
     end: str
@@ -63,80 +67,15 @@ def _text(text: str, _: bool) -> str:
     return text
 
 
-def _xml(form: Form, convert: Convert, text: str, tools: Any) -> list[dict[str, Any]]:
-    parsed, at = [], 0
-    while (begins := text.find(form.opens, at) if form.opens else at) >= 0 and at <= len(text):
-        at = begins + len(form.opens)
-        mark = form.named or form.key
-        ends = text.find(mark, at)
-        if ends < 0:
-            break
-        name = name_of(text[at:ends], form.name_in)
-        at = ends + len(form.named)
-        arguments, declared = {}, _declared(tools, name)
-        closes = text.find(form.closes, at) if form.closes else -1
-        while (begins := text.find(form.key, at)) >= 0:
-            if 0 <= closes < at:  # the text of an argument contains the mark
-                closes = text.find(form.closes, at)
-            if 0 <= closes < begins:
-                break
-            head, at = _until(text, form.keyed, begins + len(form.key))
-            if form.value:
-                at = _until(text, form.value, at)[1]
-            key, (value, at) = name_of(head, form.key_in), _until(text, form.valued, at)
-            arguments[key] = convert(_stripped(value, form), key in declared)
-        begins = text.find(form.whole[0], at) if form.whole is not None and not arguments else -1
-        if form.whole is not None and 0 <= begins < text.find(form.closes, at):
-            whole, at = _until(text, form.whole[1], _until(text, form.named, begins)[1])
-            arguments = json.loads(whole)
-        parsed.append({"name": name, "arguments": arguments})
-        if not form.closes:
-            break
-        at = _until(text, form.closes, at)[1]
-    if not parsed:
-        return [_json_or_bare(text)]
-    return parsed
-
-
-def _until(text: str, mark: str, at: int) -> tuple[str, int]:
-    """Return the text from ``at`` up to a mark, and the position behind it; ValueError if it is missing."""
-    end = text.index(mark, at)
-    return text[at:end], end + len(mark)
-
-
-def _stripped(value: str, form: Form) -> str:
-    if form.lines:
-        return value.removeprefix("\n").removesuffix("\n")
-    value = value if form.exact else value.strip()
-    return value[len(CDATA) : -3] if value.startswith(CDATA) and value.endswith("]]>") else value
-
-
-def _declared(tools: Any, name: str) -> frozenset[str]:
-    for tool in tools or ():
-        function = tool.get("function") or {}
-        if function.get("name") == name:
-            return frozenset((function.get("parameters") or {}).get("properties") or {})
-    return frozenset()
-
-
-def _json_or_bare(text: str) -> dict[str, Any]:
-    """Return a call without marks around its arguments: JSON, a name with JSON behind it, or a name alone."""
-    text = text.strip()
-    if text.startswith("{"):
-        call = json.loads(text)
-        return {"name": call.get("name", call.get("function")), "arguments": call.get("arguments", {})}
-    name, _, rest = text.replace("\n", " ", 1).partition(" ")
-    if not re.fullmatch(r"[\w.-]+", name):
-        raise ValueError("there is no call")
-    return {"name": name, "arguments": json.loads(rest) if rest.strip() else {}}
-
-
 def _mistral(text: str, _: Any) -> list[dict[str, Any]]:
     if text.lstrip().startswith("["):
         return [call if isinstance(call, dict) else {} for call in json.loads(text)]
     parsed, at, decoder = [], 0, json.JSONDecoder()
     while (ends := text.find(ARGS, at)) >= 0:
         name = NO_NAME.split(text[at:ends].rstrip())[-1]
+        if not name:  # as mlx-lm: the mark alone is not a call
+            at = ends + len(ARGS)
+            continue
         begins = text.find("{", ends)
         if begins < 0 or text[ends + len(ARGS) : begins].strip():
             raise ValueError("there is no object")
@@ -172,8 +111,28 @@ def _python(text: str, _: Any) -> list[dict[str, Any]]:
     start, end = text.find("["), text.rfind("]")
     if start < 0 or len(text) > calls.LONGEST:
         raise ValueError("there is no call")
-    body = ast.parse(text[start : end + 1], mode="eval").body
-    return [*map(_python_call, body.elts if isinstance(body, ast.List) else [])]
+    try:
+        body = ast.parse(text[start : end + 1], mode="eval").body
+        parsed = [*map(_python_call, body.elts if isinstance(body, ast.List) else [])]
+    except (SyntaxError, ValueError):
+        return [_almost_python(text)]
+    return parsed
+
+
+def _almost_python(text: str) -> dict[str, Any]:
+    """Return a call whose arguments are not all Python, such as words without quotes."""
+    match = PYTHON_CALL.search(text)
+    end = text.find(")]", match.end()) if match is not None else -1
+    if match is None or end < 0:
+        raise ValueError("there is no call")
+    arguments = {}
+    for each in PYTHON_ARGUMENT.finditer(text[match.end() : end]):
+        key, double, single, bare = each.groups()
+        value = bare.strip() if bare is not None else single if double is None else double
+        with suppress(ValueError, SyntaxError):
+            value = ast.literal_eval(value)
+        arguments[key] = value
+    return {"name": match[1], "arguments": arguments}
 
 
 class _Constants(ast.NodeTransformer):
@@ -204,7 +163,7 @@ def _parsers() -> Iterator[CallParser]:
         "kimi_k3": ("<|open|>tools<|sep|>", "<|close|>tools<|sep|>", _text),
     }
     for name, (start, end, convert) in marks.items():
-        yield CallParser(name, start, end, partial(_xml, FORMS[name], convert))
+        yield CallParser(name, start, end, partial(whole_calls, FORMS[name], convert))
     yield CallParser("mistral", "[TOOL_CALLS]", "", _mistral)
     yield CallParser("kimi_k2", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", _kimi)
     yield CallParser("pythonic", "<|tool_call_start|>", "<|tool_call_end|>", _python)

@@ -14,7 +14,7 @@ from engine.tokens import Tokenizer
 
 Parser = Callable[[str, Any], Any]
 LONGEST = 100_000  # characters of an argument that may be read as a Python value
-# Words after which parsers search for an end. If the end is missing, each search goes through the whole text.
+# Words after which mlx-lm's parsers search for an end. If it is missing, each search goes through the whole text.
 SEARCHED = re.compile(
     r"<(?:longcat_)?arg_key>|<function[= ]|<param(?:eter)?[= ]|<invoke |<\|?tool_call|<escape>|\bcall:|\[ARGS\]"
 )
@@ -73,17 +73,6 @@ def more_marks(tokenizer: Tokenizer, *, bare: bool) -> list[tuple[str, str]]:
     return [*own, LLAMA] if bare else own
 
 
-def form_of(tokenizer: Tokenizer) -> tuple[str, str, Parser]:
-    """Return the marks around a model's calls, and the parser of the text between them.
-
-    The second mark is empty if nothing but the end of the answer ends a call.
-    """
-    start, end, parser = tokenizer.tool_call_start, tokenizer.tool_call_end, tokenizer.tool_parser
-    if start is None or parser is None:
-        return *MARKS, parse_json
-    return start, end or "", parse_json if form_name(parser) == "json_tools" else parser
-
-
 def form_name(parse: Parser) -> str:
     """Return the name of a parser's form, which is the name of mlx-lm's module that reads it."""
     return str(getattr(parse, "form", "")) or parse.__module__.rpartition(".")[2]
@@ -94,13 +83,15 @@ def read(text: str, parse: Parser, tools: Sequence[dict[str, Any]]) -> list[dict
 
     An argument whose type its schema does not allow is converted, and dropped if it is an optional null.
     The client has to check for missing arguments, because it can tell the model. The text is the model's output between
-    the marks of a call, and ``parse`` is mlx-lm's parser of its form.
+    the marks of a call, and ``parse`` is the parser of its form: one of ``call_parsers``, whose time is linear in the
+    text, or mlx-lm's own.
 
     Raises:
         Exception: the text is no call of one of these functions, or would take too long to parse in the event loop.
             Parsers of many models raise it.
     """
-    searches = 0 if parse is parse_json else sum(1 for _ in SEARCHED.finditer(text))
+    linear = parse is parse_json or getattr(parse, "linear", False)
+    searches = 0 if linear else sum(1 for _ in SEARCHED.finditer(text))
     if len(text) * searches > MOST_SEARCHED:
         raise ValueError("it would take too long to parse")
     result = parse(text, [_as_text(tool) for tool in tools])

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 import llguidance
 
 from engine.serve.errors import ApiError, unsupported
-from engine.serve.formats.calls import form_of
+from engine.serve.formats.call_forms import form_of
 from engine.serve.grammars import trial
 from engine.serve.grammars.completion import Vocabulary
 from engine.serve.grammars.grammar import Mark

@@ -16,8 +16,8 @@ from engine.errors import BadInput
 from engine.serve.channels import FORM as CHANNEL_FORM
 from engine.serve.channels import Channel
 from engine.serve.dialects.deltas import merge
-from engine.serve.formats.call_forms import reader_of
-from engine.serve.formats.calls import form_of, parse_json
+from engine.serve.formats.call_forms import form_of, reader_of
+from engine.serve.formats.calls import parse_json
 from engine.serve.formats.output_parser import OutputParser
 
 THINKING, CALLING = ("<think>", "</think>"), ("<tool_call>", "</tool_call>")

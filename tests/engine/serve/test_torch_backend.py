@@ -22,7 +22,8 @@ from engine.models import registry  # noqa: E402
 from engine.models.target import load_tokenizer as mlx_tokenizer  # noqa: E402
 from engine.mx import mx  # noqa: E402
 from engine.serve.backend import Failed, Job, Options  # noqa: E402
-from engine.serve.formats.calls import form_name, form_of  # noqa: E402
+from engine.serve.formats.call_forms import form_of  # noqa: E402
+from engine.serve.formats.calls import form_name  # noqa: E402
 from engine.serve.metrics import Metrics  # noqa: E402
 from engine.serve.settings import Settings  # noqa: E402
 from engine.serve.torch.chooser import Chooser, probabilities  # noqa: E402
