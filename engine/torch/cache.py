@@ -20,6 +20,7 @@ from bridge.reports.cache_spec import CacheSpec
 from engine.errors import BadInput
 from engine.live_bytes import live_bytes
 from engine.torch.codecs import Coder, rows_of, sides_of
+from engine.torch.decoded import Decoded
 from engine.torch.view import PackedView
 
 DEFAULT = "e8v@4.25"
@@ -32,6 +33,9 @@ class _Packed(DynamicLayer):
     sides: tuple[CacheSpec, CacheSpec]
     coders: tuple[Coder, Coder]
     dims: tuple[int, int]
+    room = 0  # the most bytes of decoded vectors to keep
+    decoded: list[list[torch.Tensor]]  # these vectors
+    kept: tuple[Decoded | None, Decoded | None] = (None, None)
 
     def lazy_initialization(self, *vectors: torch.Tensor, **states: Any) -> None:
         """Choose the codecs for the head sizes of the first keys and values; states are the layer's own."""
@@ -46,21 +50,33 @@ class _Packed(DynamicLayer):
         )
         self.coders = keys, values
         self.keys = self.values = torch.empty(0, dtype=torch.uint8, device=self.device)
+        if self.room:
+            self.decoded = [[], []]
+            first, second = (Decoded(self.room // 2, arrays) for arrays in self.decoded)
+            self.kept = first, second
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         """Append keys and values ``[batch, heads, tokens, dim]``; return views of all that attention reads."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        before = self.keys, self.values
         stored = super().update(*self._encoded(key_states, value_states), *args, **kwargs)
-        sides = zip(stored, self.coders, self.dims, strict=True)
-        return tuple(PackedView(rows, coder, dim) for rows, coder, dim in sides)
+        self._follow(before)
+        sides = zip(stored, self.coders, self.dims, self.kept, strict=True)
+        return tuple(PackedView(rows, coder, dim, kept) for rows, coder, dim, kept in sides)
 
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the last tokens, and release their memory."""
-        before = self.keys
+        before = self.keys, self.values
         super().crop(tokens_to_remove)
-        if self.keys is not before:
+        if self.keys is not before[0]:
             self.keys, self.values = self.keys.clone(), self.values.clone()
+            self._follow(before)
+
+    def _follow(self, before: tuple[torch.Tensor, torch.Tensor]) -> None:
+        for kept, old, new in zip(self.kept, before, (self.keys, self.values), strict=True):
+            if kept is not None:
+                kept.follow(old, new)
 
     def _encoded(self, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         of_keys, of_values = self.coders
@@ -118,7 +134,7 @@ PACKED: dict[type, Callable[[Any, tuple[CacheSpec, CacheSpec]], DynamicLayer]] =
 }
 
 
-def kakeya_cache(model: Any, spec: str = DEFAULT, boundary: int = 0) -> Cache:
+def kakeya_cache(model: Any, spec: str = DEFAULT, boundary: int = 0, decoded: int = 0) -> Cache:
     """Return a cache for one call of ``model.generate(..., cache=...)``, or for one sequence of forward passes.
 
     Args:
@@ -126,13 +142,18 @@ def kakeya_cache(model: Any, spec: str = DEFAULT, boundary: int = 0) -> Cache:
         spec: see ``bridge.reports.cache_spec``. Layers that keep no keys and values, such as state-space layers, stay
             the model's own.
         boundary: how many of the first and of the last key-value layers stay raw.
+        decoded: the most bytes of decoded vectors, of the first tokens, that the growing layers keep together beside
+            their codes. They save each step from decoding these tokens again, change no result, and count as bytes of
+            the cache.
 
     Raises:
-        BadInput: no such spec, a format of MLX's, a negative boundary, a model with an encoder, or head sizes that the
-            codec does not have; or no layer of the model can store codes.
+        BadInput: no such spec, a format of MLX's, a negative boundary or number of bytes, a model with an encoder, or
+            head sizes that the codec does not have; or no layer of the model can store codes.
     """
     if boundary < 0:
         raise BadInput(f"boundary is {boundary}", "the number of layers left raw at either end, 0 or more")
+    if decoded < 0:
+        raise BadInput(f"decoded is {decoded}", "a number of bytes, 0 or more")
     if getattr(model.config, "is_encoder_decoder", False):
         raise BadInput("this model has an encoder", "take a causal language model")
     cache = DynamicCache(config=model.config)
@@ -149,6 +170,9 @@ def kakeya_cache(model: Any, spec: str = DEFAULT, boundary: int = 0) -> Cache:
     for i in holders[boundary : len(holders) - boundary]:
         _check(layers[i], sides)
         cache.layers[i] = PACKED[type(cache.layers[i])](cache.layers[i], sides)
+    growing = [layer for layer in cache.layers if isinstance(layer, PackedLayer | PackedHybridLayer)]
+    for layer in growing:
+        layer.room = decoded // len(growing)
     return cache
 
 

@@ -85,12 +85,12 @@ class Coder:
         return x if self.dtype == torch.float32 else x.clamp(limits.min, limits.max).to(self.dtype)
 
     def rotate(self, x: torch.Tensor) -> torch.Tensor:
-        """Return ``[..., dim]`` after the codec's orthonormal rotation, float32."""
-        return x.float() if self.rows is None else hadamard.rotate_last(x)
+        """Return ``[..., dim]`` after the codec's orthonormal rotation, float32, but for rounding."""
+        return x.float() if self.rows is None else x.float() @ hadamard.matrix(x.shape[-1], x.device)
 
     def unrotate(self, y: torch.Tensor) -> torch.Tensor:
         """Undo ``rotate``."""
-        return y if self.rows is None else hadamard.unrotate_last(y)
+        return y if self.rows is None else y @ hadamard.matrix(y.shape[-1], y.device).T
 
 
 CODECS: dict[str, Callable[[CacheSpec, int], Rows | None]] = {

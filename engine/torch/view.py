@@ -1,17 +1,19 @@
 """What a packed layer hands to attention: packed keys or values, which look like a tensor.
 
 Transformers' ``sdpa`` attention passes keys and values of a single new token straight to torch's function. Then they
-are decoded tile by tile, and no decoded copy of the cache exists. Every other use decodes one layer's keys or values.
+are decoded tile by tile, and no decoded copy of the cache exists but for the tokens that the cache has room to keep
+decoded. Every other use decodes one layer's keys or values.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
 
 from engine.torch.codecs import Coder
+from engine.torch.decoded import Decoded, tiles
 
 COLUMNS = 12288  # blocks of eight values in a tile, so that its arrays stay in a core's cache
 ON_GPU = 64  # times as many on other devices
@@ -21,8 +23,8 @@ _SDPA = torch.nn.functional.scaled_dot_product_attention
 class PackedView:
     """Rows, uint8 ``[batch, heads, tokens, bytes]``, that look like keys or values ``[batch, heads, tokens, dim]``."""
 
-    def __init__(self, packed: torch.Tensor, coder: Coder, dim: int) -> None:
-        self.packed, self.coder = packed, coder
+    def __init__(self, packed: torch.Tensor, coder: Coder, dim: int, decoded: Decoded | None = None) -> None:
+        self.packed, self.coder, self.decoded = packed, coder, decoded
         self.shape = torch.Size((*packed.shape[:-1], dim))
 
     @cached_property
@@ -40,11 +42,12 @@ class PackedView:
         """The device of the rows."""
         return self.packed.device
 
-    def tiles(self) -> list[torch.Tensor]:
-        """Return the rows in parts of consecutive tokens."""
+    def tiles(self) -> Iterator[torch.Tensor]:
+        """Yield the vectors with the rotation still on, float32, in parts of consecutive tokens."""
         batch, heads, _, dim = self.shape
         columns = COLUMNS if self.device.type == "cpu" else ON_GPU * COLUMNS
-        return list(self.packed.split(max(16, 8 * columns // (batch * heads * dim)), dim=2))
+        size = max(16, 8 * columns // (batch * heads * dim))
+        return tiles(self.packed, self.coder, dim, size, self.decoded)
 
     def size(self, dim: int | None = None) -> Any:
         """Return the shape or one of its sizes."""
@@ -103,15 +106,13 @@ def attend(
     batch, heads, rows, dim = query.shape
     grouped = query.reshape(batch, key.shape[1], -1, dim)
     turned = key.coder.rotate(grouped) * (1 / math.sqrt(dim) if scale is None else scale)
-    scores = torch.cat(
-        [turned @ key.coder.decode_rotated(tile).transpose(-1, -2) for tile in key.tiles()], dim=-1
-    )
+    scores = torch.cat([turned @ tile.transpose(-1, -2) for tile in key.tiles()], dim=-1)
     if mask is not None:
         wide = mask.expand(batch, heads, rows, mask.shape[-1]).reshape(scores.shape)
         scores = scores.masked_fill(~wide, -torch.inf) if wide.dtype == torch.bool else scores + wide
     weights, total, start = scores.softmax(-1), None, 0
     for tile in value.tiles():
-        part = weights[..., start : start + tile.shape[2]] @ value.coder.decode_rotated(tile)
+        part = weights[..., start : start + tile.shape[2]] @ tile
         total = part if total is None else total + part
         start += tile.shape[2]
     return value.coder.unrotate(total).to(query.dtype).reshape(batch, heads, rows, -1)
