@@ -4,12 +4,13 @@ import re
 import signal
 from collections.abc import Iterator
 
-from engine.cluster.hosts import Cluster
+from engine.cluster.hosts import RANK, Cluster
 from engine.cluster.state import RankState
 
 _EXITED = re.compile(r"Node with rank (\d+) (?:exited with code (-?\d+)|was killed)")
 _BY_LAUNCHER = -15  # how the launcher ends the others
 _SSH_FAILED = 255
+_NO_PROGRAM = (126, 127)  # of the shell: not executable, not there
 _AGAIN = "see whether its host ran out of memory or restarted, and run again"
 
 
@@ -41,6 +42,12 @@ def _causes(cluster: Cluster, ranks: list[RankState], errors: str) -> Iterator[t
         if code == _SSH_FAILED and not ranks[number].has_started:
             fix = f"make `ssh {cluster.hosts.hosts[number].ssh} true` work without a password"
             yield number, "cannot be reached by ssh", fix
+        if code in _NO_PROGRAM and not ranks[number].has_started:
+            fix = "install the package on that host, and name its interpreter as `python` in the hostfile"
+            yield number, f"cannot run {cluster.interpreter(number)}", fix
+        if code == 1 and not ranks[number].has_started:
+            fix = f"try `{cluster.interpreter(number)} -c 'import {RANK}'` there, which says why"
+            yield number, "could not load the package", fix
         if number not in reports and code > 0:
             yield number, f"ended with exit code {code}", _last_line(errors)
     for number in reports:

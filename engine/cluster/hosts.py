@@ -35,6 +35,11 @@ class Cluster:
         host = self.hosts.hosts[rank]
         return f"rank {rank}" if host.is_local else f"rank {rank} ({host.ssh})"
 
+    def interpreter(self, rank: int) -> str:
+        """Return the interpreter that runs a rank on its host."""
+        host = self.hosts.hosts[rank]
+        return host.python or (sys.executable if host.is_local else "python3")
+
     def command(self, supervisor: int) -> list[str]:
         """Return the command that starts the launcher, which starts all ranks."""
         argv = [_launcher(), "--backend", self.hosts.backend, "--starting-port", str(self._port())]
@@ -48,7 +53,7 @@ class Cluster:
         """Return the program that starts a rank: it selects interpreter and environment by the rank's number."""
         lines = []
         for rank, host in enumerate(self.hosts.hosts):
-            python = host.python or (sys.executable if host.is_local else "python3")
+            python = self.interpreter(rank)
             env = "".join(f"export {name}={shlex.quote(value)}; " for name, value in host.env.items())
             lines.append(f'{rank}) {env}exec {shlex.quote(python)} -P -m {RANK} "$@";;')
         return f'case "$MLX_RANK" in {" ".join(lines)} esac'

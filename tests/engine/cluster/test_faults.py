@@ -36,7 +36,7 @@ def test_a_rank_that_never_starts_is_named(ranks):
     cluster = hosts.local(2)
     silent = cluster.hosts.hosts[1].model_copy(update={"python": "/bin/cat"})
     cluster = hosts.Cluster(cluster.hosts.model_copy(update={"hosts": (cluster.hosts.hosts[0], silent)}))
-    with pytest.raises(ClusterFailed, match="rank 1 ended with exit code 1 while starting"):
+    with pytest.raises(ClusterFailed, match="rank 1 could not load the package while starting"):
         ranks.run(cluster)
 
 

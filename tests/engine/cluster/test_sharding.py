@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 
@@ -71,6 +72,8 @@ EXITED = "Node with rank {} exited with code {}"
         (EXITED.format(0, 1), {0: "peer was lost", 1: "out of memory"}, "rank 1 failed with out of"),
         ("Node with rank 1 exited with code 3\nlast words", {0: "peer was lost"}, "rank 1 ended with exit code 3"),
         ("Node with rank 1 exited with code 255", {}, "rank 1 cannot be reached by ssh"),
+        ("Node with rank 1 exited with code 127", {}, f"rank 1 cannot run {sys.executable} while starting"),
+        ("Node with rank 0 exited with code 1", {}, "rank 0 could not load the package while starting"),
         ("", {1: "peer was lost"}, "rank 1 lost the connection to another rank"),
         ("Node with rank 1 was killed", {}, "rank 1 was ended while starting"),
         ("mlx.launch: error", {}, "mlx.launch ended before the ranks did"),
