@@ -39,15 +39,8 @@ def _causes(cluster: Cluster, ranks: list[RankState], errors: str) -> Iterator[t
         if "peer" not in message:
             yield number, f"failed with {message}", _last_line(errors)
     for number, code in codes:
-        if code == _SSH_FAILED and not ranks[number].has_started:
-            fix = f"make `ssh {cluster.hosts.hosts[number].ssh} true` work without a password"
-            yield number, "cannot be reached by ssh", fix
-        if code in _NO_PROGRAM and not ranks[number].has_started:
-            fix = "install the package on that host, and name its interpreter as `python` in the hostfile"
-            yield number, f"cannot run {cluster.interpreter(number)}", fix
-        if code == 1 and not ranks[number].has_started:
-            fix = f"try `{cluster.interpreter(number)} -c 'import {RANK}'` there, which says why"
-            yield number, "could not load the package", fix
+        if not ranks[number].has_started:
+            yield from _never_started(cluster, number, code)
         if number not in reports and code > 0:
             yield number, f"ended with exit code {code}", _last_line(errors)
     for number in reports:
@@ -55,6 +48,19 @@ def _causes(cluster: Cluster, ranks: list[RankState], errors: str) -> Iterator[t
     for number, _ in codes:
         yield number, "was ended", _AGAIN
     yield None, "mlx.launch ended before the ranks did", _last_line(errors)
+
+
+def _never_started(cluster: Cluster, number: int, code: int) -> Iterator[tuple[int, str, str]]:
+    """Yield why a rank's program did not begin, if its exit code says so."""
+    python = cluster.interpreter(number)
+    if code == _SSH_FAILED:
+        fix = f"make `ssh {cluster.hosts.hosts[number].ssh} true` work without a password"
+        yield number, "cannot be reached by ssh", fix
+    elif code in _NO_PROGRAM:
+        fix = "install the package on that host, and name its interpreter as `python` in the hostfile"
+        yield number, f"cannot run {python}", fix
+    elif code == 1:
+        yield number, "could not load the package", f"try `{python} -c 'import {RANK}'` there, which says why"
 
 
 def _last_line(errors: str) -> str:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -64,7 +65,7 @@ def test_a_lost_connection_ends_the_job_and_the_rank_behind_it(ranks, cluster):
         notice(message)
         if message["event"] == "text":
             for process in psutil.process_iter(["cmdline"]):
-                if {"ssh", "peer"} <= {os.path.basename(word) for word in process.info["cmdline"] or []}:
+                if {"ssh", "peer"} <= {Path(word).name for word in process.info["cmdline"] or []}:
                     process.kill()
 
     ranks._notice = cut
