@@ -10,7 +10,7 @@ and scores of the whole cache never exist at once.
 from itertools import pairwise
 from typing import NamedTuple
 
-from engine.attention import kernel as decode
+from engine.attention import kernel, on_cpu
 from engine.attention.views import PackedView
 from engine.mx import mx
 
@@ -85,8 +85,9 @@ def attend(
     The output of a row that may see nothing is zero.
     """
     rotated = keys.codec.rotate(queries) * scale
-    if sinks is None and softcap is None and decode.backend() and decode.fits(queries, keys, values, mask):
-        out = decode.attend_rows(rotated, keys, values, causal=mask is not None)
+    for_few_rows = kernel if kernel.backend() else on_cpu
+    if sinks is None and softcap is None and for_few_rows.fits(queries, keys, values, mask):
+        out = for_few_rows.attend_rows(rotated, keys, values, causal=mask is not None)
         return values.codec.unrotate(out).astype(queries.dtype)
     row_groups = _row_groups(rotated, mask, keys.shape[1], keys.shape[2])
     states = _attend(

@@ -118,19 +118,27 @@ def _by_grid(blocks: "_Blocks", finest: np.ndarray, safe: np.ndarray, search: Se
     usual = finest + search.stride * np.arange(grid, dtype=np.int32)[:, None]
     loud = safe + np.array([-2 * spec.BETA_GAP, -spec.BETA_GAP, 0], np.int32)[:, None]
     scales = np.concatenate([usual, loud])
-    steps = range(0, len(scales), blocks.together)
-    errors = [each for i in steps for each in blocks.at(scales[i : i + blocks.together])[1]]
-    least = np.full(len(safe), np.inf, np.float32)
-    scale, beta = np.zeros_like(safe), np.zeros(blocks.y.shape[1:], bool)
-    pairs = [*((i, i + reach) for i in range(search.count)), (grid, grid + 1), (grid + 1, grid + 2)]
-    for fine, coarse in pairs:
-        smaller = np.minimum(errors[fine], errors[coarse])
-        total = fold(np.add, smaller, smaller)
-        take = total < least
-        least = np.minimum(total, least)
-        scale = np.where(take, scales[fine], scale)
-        beta ^= ((errors[coarse] < errors[fine]) ^ beta) & take
-    return _Choice(least, scale, beta, blocks.points_at(scale + spec.BETA_GAP * beta))
+    points: np.ndarray | None = None  # at all scales, if they are few enough to be kept
+    if len(scales) <= blocks.together:
+        points, errors = blocks.at(scales)
+    else:
+        starts = range(0, len(scales), blocks.together)
+        errors = np.concatenate([blocks.at(scales[i : i + blocks.together])[1] for i in starts])
+    fine = np.array([*range(search.count), grid, grid + 1])
+    coarse = np.array([*range(reach, grid), grid + 1, grid + 2])
+    # A vector's total at each pair of scales. A list of indices would copy, slices do not.
+    slices = (errors[: search.count], errors[reach:grid]), (errors[grid:-1], errors[grid + 1 :])
+    totals = np.concatenate([fold(np.add, np.minimum(*pair).swapaxes(0, 1)) for pair in slices])
+    best = totals.argmin(axis=0)
+    vectors = np.arange(len(safe))
+    fine, coarse = fine[best], coarse[best]
+    beta = (errors[coarse, :, vectors] < errors[fine, :, vectors]).T
+    scale = scales[fine, vectors]
+    if points is None:
+        chosen = blocks.points_at(scale + spec.BETA_GAP * beta)
+    else:
+        chosen = points[:, np.where(beta, coarse, fine), np.arange(len(beta))[:, None], vectors]
+    return _Choice(totals[best, vectors], scale, beta, chosen)
 
 
 def _better(first: _Choice | None, second: _Choice) -> _Choice:

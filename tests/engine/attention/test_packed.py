@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
 
+from engine import blas
+from engine.attention import on_cpu
 from engine.attention import packed as tiles
 from engine.attention.packed import attend
 from engine.attention.views import PackedView
+from engine.codec.cpu import decoder
 from engine.codec.voronoi import VoronoiCodec
 from engine.mx import mx
 
@@ -52,6 +55,9 @@ def _close(ours, plain):
 def small_tiles(monkeypatch):
     monkeypatch.setattr(tiles, "TILE", 16)
     monkeypatch.setattr(tiles, "ROWS", 24)
+    monkeypatch.setattr(
+        decoder, "COLUMNS", 16 * 2 * 8
+    )  # of a few rows: 16 tokens of one sequence of two heads
 
 
 def _sliding(rows, length, window):
@@ -158,6 +164,25 @@ def test_many_rows_decode_each_token_once():
     queries = mx.array(rng.standard_normal((1, 4, 60, 64)).astype(np.float32))
     attend(queries, keys, values, scale=0.3, mask="causal")
     assert counted.decoded == 70
+
+
+@pytest.mark.skipif(blas.threads() is None, reason="the number of threads cannot be set")
+@pytest.mark.parametrize("mask", [None, "causal"])
+def test_threads_change_no_bit_of_a_few_rows(mask):
+    rng = np.random.default_rng(8)
+    keys, values = _views(rng, 1, 2, 100, 64)
+    queries = mx.array(rng.standard_normal((1, 6, 4, 64)).astype(np.float32))
+    assert on_cpu.fits(queries, keys, values, mask)
+    before = blas.threads()
+    outs = []
+    try:
+        for threads in (1, 2, 3):
+            blas.use_threads(threads)
+            outs.append(np.array(attend(queries, keys, values, scale=0.125, mask=mask)))
+    finally:
+        blas.use_threads(before)
+    assert all(np.array_equal(out, outs[0]) for out in outs)
+    _close(mx.array(outs[0]), _plain(queries, keys, values, 0.125, mask))
 
 
 def test_no_such_mask():
