@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import itertools
+import random
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bridge.gate import NO_RUN, RunBinding, Voucher, check_report, verdict, violation
@@ -57,6 +59,22 @@ def all_edits(report: Report, every: int = 1) -> Iterator[Edit]:
     for edit in itertools.islice(itertools.chain(experiments(report), single_edits(report)), 0, None, every):
         yield edit
         yield from with_claims(edit)
+
+
+def edits_by_class(report: Report) -> Iterator[Edit]:
+    """Yield of each class of edits the first, the last, and one between them: by itself, and with claims that fit.
+
+    A class is a change to a field, whichever item of its lists the field is in.
+    """
+    classes: dict[str, list[Edit]] = {}
+    for edit in itertools.chain(experiments(report), single_edits(report)):
+        classes.setdefault(re.sub(r"[0-9]+", "", edit.name), []).append(edit)
+    chosen = random.Random(0)  # noqa: S311
+    for alike in classes.values():
+        sample = {0, len(alike) - 1, chosen.randrange(len(alike))}
+        for edit in (alike[i] for i in sorted(sample)):
+            yield edit
+            yield from with_claims(edit)
 
 
 def _places(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
@@ -158,12 +176,14 @@ def cases(kind: str) -> tuple[Report, Voucher]:
     return (report, NO_RUN) if kind == kinds.LEGACY else reports.vouched(report)
 
 
-def table(names: Sequence[str] = tuple(reports.BUILDERS)) -> dict[str, Counter[str]]:
-    """Return the number of edits by kind and verdict."""
+def table(
+    names: Sequence[str], listed: Callable[[Report], Iterator[Edit]] = all_edits
+) -> dict[str, Counter[str]]:
+    """Return the number of listed edits by kind and verdict."""
     counts: dict[str, Counter[str]] = {}
     for kind in names:
         report, run = cases(kind)
-        counts[kind] = Counter(verdict_of(edit.report, run) for edit in all_edits(report))
+        counts[kind] = Counter(verdict_of(edit.report, run) for edit in listed(report))
     return counts
 
 
