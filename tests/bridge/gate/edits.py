@@ -69,7 +69,7 @@ def edits_by_class(report: Report) -> Iterator[Edit]:
     classes: dict[str, list[Edit]] = {}
     for edit in itertools.chain(experiments(report), single_edits(report)):
         classes.setdefault(re.sub(r"[0-9]+", "", edit.name), []).append(edit)
-    chosen = random.Random(0)  # noqa: S311
+    chosen = random.Random(0)
     for alike in classes.values():
         sample = {0, len(alike) - 1, chosen.randrange(len(alike))}
         for edit in (alike[i] for i in sorted(sample)):

@@ -6,6 +6,7 @@ is locked nowhere: it holds openai below the newest versions.
 
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from importlib import import_module, util
 from multiprocessing import get_context
 
@@ -50,15 +51,25 @@ def chatting(tmp_path_factory, request):
         yield server
 
 
-def alone(package, client, *args):
-    """Call a client in a process of its own: some leave event loops and connections behind.
+@pytest.fixture(scope="module")
+def alone():
+    """Call a client in a process that its package has for itself: some leave event loops and connections behind.
 
-    They are in release/requirements/parity.txt, but for instructor, which holds openai at an older version.
+    Each takes seconds to import. They are in release/requirements/parity.txt, but for instructor, which holds openai at
+    an older version.
     """
-    if util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        pool.submit(client, *args).result(240)
+    with ExitStack() as running:
+        pools = {}
+
+        def call(package, client, *args):
+            if util.find_spec(package) is None:
+                pytest.skip(f"{package} is not installed")
+            if package not in pools:
+                pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+                pools[package] = running.enter_context(pool)
+            pools[package].submit(client, *args).result(240)
+
+        yield call
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +112,7 @@ def test_anthropic(chatting):
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
-def test_litellm(chatting, provider):
+def test_litellm(chatting, alone, provider):
     alone("litellm", with_litellm, chatting.url, provider)
 
 
@@ -123,7 +134,7 @@ def with_litellm(url, provider):
 
 
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
-def test_langchain(chatting, api):
+def test_langchain(chatting, alone, api):
     package = "langchain_anthropic" if api == "messages" else "langchain_openai"
     alone(package, with_langchain, chatting.url, api)
 
@@ -146,7 +157,7 @@ def with_langchain(url, api):
 
 
 @pytest.mark.parametrize("kind", ["OpenAIChatModel", "OpenAIResponsesModel"])
-def test_pydantic_ai(chatting, kind):
+def test_pydantic_ai(chatting, alone, kind):
     alone("pydantic_ai", with_pydantic_ai, chatting.url, kind)
 
 

@@ -98,15 +98,11 @@ def usage(message):
     return counts.get("prompt_tokens") or counts["input_tokens"], details["cached_tokens"]
 
 
-@pytest.mark.parametrize(
-    ("printed", "status", "turns"),
-    [(f"COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n{SUNNY}", "Submitted", 1), (SUNNY, "LimitsExceeded", 2)],
-)
-def test_run_ends(narrow, agent, printed, status, turns):
-    agent.answer(printed)
-    record = agent.run(narrow, "chat", turns)
-    assert record["info"]["exit_status"] == status
-    assert record["info"]["model_stats"]["api_calls"] == turns
+def test_run_ends(narrow, agent):
+    agent.answer(f"COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n{SUNNY}")
+    record = agent.run(narrow, "chat", 1)
+    assert record["info"]["exit_status"] == "Submitted"
+    assert record["info"]["model_stats"]["api_calls"] == 1
     assert SUNNY in json.dumps(record["messages"][3:])
 
 
