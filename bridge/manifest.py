@@ -33,7 +33,7 @@ class Request(BaseModel):
     The fields that schema version 1 lacks are None in a version-1 request.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
     schema_version: Literal[1, 2]
     preset: Annotated[str, Field(max_length=64)]

@@ -94,7 +94,7 @@ EXIT_CODES = {
 class WireFile(BaseModel):
     """A part of a file on the bus: frozen, and unknown fields are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
     def to_bytes(self) -> bytes:
         """Return the file's content."""

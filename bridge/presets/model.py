@@ -107,7 +107,9 @@ class Step(PresetPart):
 class Preset(BaseModel):
     """A job that can be requested by name. Frozen; unknown fields are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ignored_types=(cached_property,))
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, ignored_types=(cached_property,), defer_build=True
+    )
 
     name: str
     description: Annotated[str, Field(min_length=1, max_length=500)]

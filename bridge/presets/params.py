@@ -17,7 +17,7 @@ _WORD = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-
 class PresetPart(BaseModel):
     """A part of a preset: frozen, and unknown fields are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class _Param(PresetPart):

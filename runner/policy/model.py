@@ -42,7 +42,7 @@ CLUSTER, CLUSTER_BACKEND = "KAKEYA_CLUSTER", "KAKEYA_CLUSTER_BACKEND"
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def _without_nul(path: Path) -> Path:

@@ -19,7 +19,7 @@ _MOST_BYTES = 6 * limits.BUS_FOLDER_BYTES + 1_000_000
 class FolderCopy(BaseModel):
     """``.kakeya/`` in one commit. The texts of files are their bytes as Latin-1, so that JSON can hold any of them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
     branch: str
     commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]

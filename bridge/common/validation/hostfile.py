@@ -18,15 +18,15 @@ _MOST_BYTES = 1 << 20
 # A name that ssh does not read as an option.
 SshName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_\[][A-Za-z0-9_.@:\[\]%-]{0,252}$")]
 Address = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f][0-9A-Fa-f.:]{1,44}$")]
-Interpreter = Annotated[str, StringConstraints(pattern=r"^/[^\x00\n]{1,1023}$")]
+Interpreter = Annotated[str, StringConstraints(pattern=r"^/[^\x00\n]+$", max_length=1024)]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-VariableValue = Annotated[str, StringConstraints(pattern=r"^[^\x00\n]{0,4096}$")]
+VariableValue = Annotated[str, StringConstraints(pattern=r"^[^\x00\n]*$", max_length=4096)]
 Device = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Backend = Literal["ring", "jaccl"]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Host(_Strict):

@@ -47,7 +47,9 @@ Kind = Annotated[str, AfterValidator(check_kind)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, populate_by_name=True, defer_build=True
+    )
 
 
 class OwnClaim(_Part):

@@ -31,7 +31,7 @@ _MOST_SEARCHED = 200
 class Plan(BaseModel):
     """The requests of a group: one for each point, and their common settings."""
 
-    model_config = ConfigDict(frozen=True, strict=True)
+    model_config = ConfigDict(frozen=True, strict=True, defer_build=True)
 
     group: Annotated[str, Field(pattern=rf"^{GROUP.pattern}$")]
     # Whether the id follows from an idempotency key.
