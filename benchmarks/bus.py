@@ -36,7 +36,7 @@ from common import (
 
 from runner.context import open_runner
 from runner.policy import load_policy
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from runner.state import signing_key
 
 MANY = 10_000
@@ -83,7 +83,7 @@ def poll(folder: Path, options: argparse.Namespace) -> None:
     place = make(folder)
     add_requests(place.bus, MANY)
     with open_runner(load_policy(policy_for(folder, place)), lambda _: None) as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         began = time.perf_counter()
         poller.poll()
         first = time.perf_counter() - began

@@ -21,9 +21,8 @@ from bridge.client import Client
 from bridge.system.git import Git
 from runner.context import RunnerContext, open_runner
 from runner.policy import Retention, load_policy
+from runner.serve.compose import Composer
 from runner.serve.loop import serve
-from runner.serve.poll import Poller
-from runner.upkeep.retention import apply_retention
 
 REFS = (100, 10_000, 100_000)
 FLOOD = 20_000
@@ -37,7 +36,7 @@ def poll(folder: Path, options: argparse.Namespace) -> None:
         place = make(folder / str(count))
         add_requests(place.bus, count)
         with open_runner(load_policy(policy_for(folder / str(count), place)), lambda _: None) as context:
-            poller = Poller(context)
+            poller = Composer(context).poller()
             first = measure(1, poller.poll)[0]
             times = measure(options.runs, poller.poll)
         show(
@@ -74,7 +73,7 @@ def flood(folder: Path, options: argparse.Namespace) -> None:
         serve(replace(context, process=replace(context.process, stop=stop)))
         client.join()
         began = time.perf_counter()
-        swept = apply_retention(context, Retention(keep=1000))
+        swept = Composer(context).sweeper().sweep(Retention(keep=1000))
         seconds = time.perf_counter() - began
     print(f"retention: {len(swept.deleted)} of {FLOOD} archived and deleted in {seconds:.1f} s")
     left = Git.isolated(place.bus).text("for-each-ref", "--format=x", "refs/heads/mac-bridge/").splitlines()

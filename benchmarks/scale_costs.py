@@ -20,10 +20,9 @@ from bridge.bus.wire import State
 from runner.admit.manifests import read_candidate
 from runner.context import RunnerContext, open_runner
 from runner.policy import load_policy
-from runner.serve.dispatch import dispatcher_of
+from runner.serve.compose import Composer
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action
-from runner.serve.poll import Poller
 
 MANY = 500
 BATCH = 10
@@ -108,7 +107,7 @@ def measure_costs(folder: Path, runs: int = 5) -> Costs:
         start = _start(folder, place, server)
         one = stack.enter_context(runner_of(folder, place, server.url))
         two = stack.enter_context(runner_of(folder, place, server.url, "two"))
-        poller = Poller(one)
+        poller = Composer(one).poller()
         poller.poll()
         before = server.processor_s()
         listing = clock.of(lambda: many(poller.poll), runs, each=BATCH)
@@ -170,7 +169,9 @@ def _lose(clock: Clock, place: Place, one: RunnerContext, two: RunnerContext) ->
         lease = Lease(one.author, reads[0])
         claims.append(clock.of(lambda lease=lease: lease.advance(State.CLAIMED)))  # type: ignore[misc]
         candidate = read_candidate(two.bus.git, reads[1])
-        lost.append(clock.of(lambda candidate=candidate: dispatcher_of(two).apply(candidate, Action.TAKE)))  # type: ignore[misc]
+        lost.append(
+            clock.of(lambda candidate=candidate: Composer(two).dispatcher().apply(candidate, Action.TAKE))
+        )  # type: ignore[misc]
     # The first one had no reason to look.
     return statistics.median(claims), lost[0], statistics.median(lost[1:])
 

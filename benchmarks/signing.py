@@ -20,7 +20,7 @@ from bridge.verify.public_keys import read_public_keys
 from runner.admit.signature import read_signed, signer_of
 from runner.context import open_runner
 from runner.policy import load_policy
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from runner.state import signing_key
 
 FILES, FILE_BYTES = 20, 256 * 1024
@@ -43,7 +43,7 @@ def measure_all(folder: Path, runs: int) -> None:
     pinned = Client(folder / "clone", public_key=state / signing_key.PUBLIC)
     run = client.run("noop", sign=True)
     with open_runner(load_policy(policy), lambda _: None) as context:
-        Poller(context).poll()
+        Composer(context).poller().poll()
         signer = context.keys.signer
         allowed = folder / "allowed"
         key = " ".join((folder / "id.pub").read_text(encoding="utf-8").split()[:2])

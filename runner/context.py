@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -15,9 +14,7 @@ from bridge.bus import times, wire
 from bridge.errors import InfrastructureError, KakeyaError
 from bridge.presets import Presets, load_presets
 from bridge.system.deadline import stopped_by
-from bridge.system.signals import StopRequest, Withdrawal
-from bridge.verify.public_keys import PublicKey
-from bridge.verify.signed_history import Reader
+from bridge.system.signals import StopRequest
 from runner.bus.backoff import Spread
 from runner.bus.bus import Bus
 from runner.bus.damage import replace_damaged_store
@@ -30,24 +27,20 @@ from runner.host.fitness import Fitness
 from runner.host.interpreter import Interpreter
 from runner.host.models import Models
 from runner.job import workspace
-from runner.job.observer import Observer
-from runner.job.sandbox import Sandbox, choose, hub
+from runner.job.sandbox import choose, hub
 from runner.ownership import own_files
+from runner.parts import Author, Keys, Machine, Operator, Process
 from runner.policy import Policy
 from runner.state import archive, signing_key
 from runner.state.activity import StatusFile
 from runner.state.announcer import Announcer
 from runner.state.forwarding import Forwarder
 from runner.state.health import Health
-from runner.state.heartbeat import Heartbeat
 from runner.state.identity import instance_of
 from runner.state.ledger import Ledger
 from runner.state.orders import OperatorMode, Orders
 from runner.state.recover import open_ledger
 from runner.state.turn import FOLDER, Turn
-
-if TYPE_CHECKING:
-    from securesystemslib.signer import Signer
 
 # Smaller corrections of the clock are normal and are ignored.
 _CLOCK_S = 60
@@ -56,71 +49,8 @@ _MOST_TO_NOTE = 100
 
 
 @dataclass(frozen=True)
-class Machine:
-    """This host, and what it can run."""
-
-    # Facts about the host for answers and reports.
-    facts: dict[str, Any]
-    # Versions of the software that was installed when the runner started.
-    versions: dict[str, str | None]
-    interpreter: Interpreter
-    fitness: Fitness
-    sandbox: Sandbox
-
-
-@dataclass(frozen=True)
-class Keys:
-    """The key with which this runner signs, and the keys whose signatures count."""
-
-    # Signs this runner's states and answers; None if the runner has no key.
-    signer: "Signer | None"
-    # All public keys that may have signed answers of this runner, the signer's first.
-    public: tuple[PublicKey, ...]
-    # Reads branches. If the policy lists the runners' keys, only states signed with one of them count.
-    reader: Reader
-
-
-@dataclass(frozen=True)
-class Operator:
-    """The operator's side of this runner: messages, the status file, and orders."""
-
-    tell: Callable[[str], None]
-    status_file: StatusFile
-    orders: Orders
-    observer: Observer = field(default_factory=Observer)
-
-
-@dataclass(frozen=True)
-class Process:
-    """This process: its requests to stop, and the checks of whether it may go on."""
-
-    stop: StopRequest
-    health: Health
-    # The heartbeat does something only while the runner serves.
-    heartbeat: Heartbeat = field(default_factory=Heartbeat)
-    # Set if the job that came without a bus is withdrawn; over a bus, its branch says so.
-    withdrawal: Withdrawal = field(default_factory=Withdrawal)
-
-
-@dataclass(frozen=True)
-class Author:
-    """What it takes to write the states of a request: the bus, the record of what was written, the keys, the name."""
-
-    bus: Bus
-    ledger: Ledger
-    keys: Keys
-    identity: wire.Runner
-    labels: list[str]
-    lease_s: float
-    # Other runners wait for no lease that is longer.
-    longest_lease_s: float
-    # Also gets the job's output.
-    prints: Callable[[bytes], None]
-
-
-@dataclass(frozen=True)
 class RunnerContext:
-    """The parts of one runner process. What serves requests is put together from them; a class takes what it uses."""
+    """All that one runner process has. `runner/serve/compose.py` hands each class the parts that it may touch."""
 
     policy: Policy
     bus: Bus

@@ -33,7 +33,7 @@ from bridge.system.git import Git
 from runner.bus.stale_files import end_orphans
 from runner.context import RunnerContext, open_runner
 from runner.policy import load_policy
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from runner.state import signing_key
 from tests import properties
 
@@ -379,7 +379,7 @@ class Keyed:
         if signed:
             self.key(name)
         with self.context(name, **policy) as context:
-            poller = Poller(context)
+            poller = Composer(context).poller()
             while poller.poll():
                 pass
 

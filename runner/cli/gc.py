@@ -11,7 +11,7 @@ from bridge.errors import PolicyError
 from runner.cli.common import tell
 from runner.context import open_runner
 from runner.policy import load_policy
-from runner.upkeep.retention import apply_retention
+from runner.serve.compose import Composer
 
 
 @click.command()
@@ -28,7 +28,7 @@ def command(policy: Path | None, *, dry_run: bool, as_json: bool) -> None:
         fix = "Add one to the policy, for instance: retention: {days: 30, keep: 500}"
         raise PolicyError("the policy has no section `retention`, so nothing is removed", fix=fix)
     with open_runner(rules, tell) as context:
-        swept = apply_retention(context, rules.retention, dry_run=dry_run)
+        swept = Composer(context).sweeper().sweep(rules.retention, dry_run=dry_run)
         fault = context.bus.deletion_fault
     if as_json:
         put_json({"dry_run": dry_run, **asdict(swept)})

@@ -18,13 +18,14 @@ from bridge.errors import ExitCode, InfrastructureError, UsageError
 from bridge.system.signals import StopRequest, Withdrawal
 from bridge.system.spawn import DEVNULL, start
 from runner.cli.common import policies_argument, policies_of, stop_on_signals, tell
-from runner.context import Keys, open_runner
+from runner.context import open_runner
 from runner.direct.job import answer_manifest
 from runner.direct.ssh import Relay, check_call, key_line, pack, send, withdraw_if_closed
 from runner.direct.streams import LogShown, read_manifest, say_answer
 from runner.doctor.presets import allowed_names
 from runner.doctor.readiness import trust
 from runner.host.models import with_workflow_models
+from runner.parts import Keys
 from runner.policy import Policy, default_path, load_policy
 from runner.serve.loop import keep_results, once, serve
 from runner.service.several import load_members, serve_several

@@ -14,7 +14,7 @@ from bridge.errors import ExitCode, InfrastructureError, KakeyaError, UsageError
 from bridge.manifest import MAX_LIFETIME
 from bridge.system.signals import Withdrawal
 from bridge.verify.export import Fetched
-from runner.context import RunnerContext, open_runner
+from runner.context import open_runner
 from runner.direct.store import create_bus
 from runner.job.observer import Observer
 from runner.ownership import own_files
@@ -23,7 +23,7 @@ from runner.policy.model import Trust
 from runner.serve.loop import once, write_results
 from runner.state import signing_key
 from runner.state.activity import read_facts
-from runner.state.ledger import FENCED
+from runner.state.ledger import FENCED, Ledger
 from runner.state.turn import FOLDER, Turn
 
 # The name of all these jobs among those that take turns, and of their folder in the state folder.
@@ -83,8 +83,9 @@ def answer_manifest(
             name = create_bus(bus, manifest)
         try:
             with open_runner(_rules(policy, bus, folder), note, owner=policy) as context:
-                _clear_ledger(context)
-                _warn_unsigned(policy, context, tell)
+                _clear_ledger(context.ledger)
+                if signing_key.must_warn(policy.state, signs=context.keys.signer is not None):
+                    tell(signing_key.UNSIGNED)
                 process = replace(context.process, withdrawal=withdrawal)
                 operator = replace(context.operator, observer=observer)
                 own_context = replace(context, turn=turn, process=process, operator=operator)
@@ -159,9 +160,8 @@ def _place_in_line(folder: Path) -> Iterator[None]:
     raise InfrastructureError(message, fix="Try again later.", code="busy")
 
 
-def _clear_ledger(context: RunnerContext) -> None:
+def _clear_ledger(ledger: Ledger) -> None:
     """Give up what a killed process left, whose bus is gone, and forget requests that are too old to be replayed."""
-    ledger = context.ledger
     for pending in ledger.unsent_answers():
         ledger.mark_settled(branch=pending.branch, state=FENCED)
     oldest = time.time() - 2 * MAX_LIFETIME.total_seconds()
@@ -171,8 +171,3 @@ def _clear_ledger(context: RunnerContext) -> None:
         return parsed is not None and branch_names.nonce_time(parsed.nonce) < oldest
 
     ledger.forget(is_old)
-
-
-def _warn_unsigned(policy: Policy, context: RunnerContext, tell: Callable[[str], None]) -> None:
-    if signing_key.must_warn(policy.state, signs=context.keys.signer is not None):
-        tell(signing_key.UNSIGNED)

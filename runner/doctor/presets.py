@@ -5,7 +5,6 @@ from fnmatch import fnmatchcase
 
 from bridge.checklist import Check
 from bridge.presets import Preset, Presets, did_you_mean, load_presets
-from runner.context import Machine
 from runner.doctor.job_paths import missing_path
 from runner.host.fitness import missing_settings, refusal_of
 from runner.host.interpreter import Interpreter, Problem
@@ -13,6 +12,7 @@ from runner.host.models import Key, Models, Need, need_of, read_answer
 from runner.job.command import Ended
 from runner.job.sandbox.probe import run_trial
 from runner.job.workspace import workspace
+from runner.parts import Machine
 from runner.policy import Policy
 
 # Time to load 100 GB of weights from a disk that reads 1 to 2 GB/s.

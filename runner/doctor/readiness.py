@@ -13,7 +13,7 @@ from bridge.system import engine_probe, git
 from bridge.system.process import run
 from runner.admit.signature import check_list, has_usable_signer
 from runner.bus.bus import Bus
-from runner.context import Keys, Machine, open_runner
+from runner.context import open_runner
 from runner.doctor.bus import advice, push_and_delete
 from runner.doctor.cluster import check_cluster
 from runner.doctor.presets import check_presets, run_check
@@ -21,6 +21,7 @@ from runner.doctor.visible import visible_files
 from runner.host.facts import describe_host, describe_versions
 from runner.host.interpreter import Interpreter
 from runner.job.command import job_environment
+from runner.parts import Keys, Machine
 from runner.policy import Policy, default_path, load_policy
 from runner.upkeep.name_conflicts import find_conflicts
 

@@ -21,8 +21,8 @@ from bridge.verify import attestation
 from bridge.verify.state_signature import signed_message
 from runner.admit.admission import Admitted
 from runner.bus.bus import Bus, Pushed
-from runner.context import Author, Machine, Operator
 from runner.faults import why_not_writable
+from runner.parts import Author, Machine, Operator
 from runner.serve.lease import Lease
 from runner.state.identity import WHO
 from runner.state.ledger import FENCED, Pending

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from bridge.bus import history, objects
 from bridge.bus.history import RequestBranch
@@ -16,13 +15,12 @@ from runner.admit.trust import WAITS
 from runner.bus.backoff import Retry
 from runner.bus.bus import Bus, Pushed
 from runner.bus.others import OtherRunners
-from runner.context import Author, RunnerContext
 from runner.host.clock import Clock
 from runner.host.fitness import Fitness
+from runner.parts import Author
 from runner.policy import Policy
 from runner.refusal import NeedsApproval, Refusal, Unable, with_place
 from runner.serve.answer import Answers, Outcome
-from runner.serve.execute import answers_of, execute, leaving_of
 from runner.serve.lease import Lease, Leaving, with_reason
 from runner.serve.next_action import Action
 from runner.state.heartbeat import Heartbeat
@@ -228,19 +226,3 @@ class PendingAnswers:
             answer: self._retries[answer] for answer in remaining.values() if answer in self._retries
         }
         return remaining
-
-
-def dispatcher_of(context: RunnerContext) -> Dispatcher:
-    """Return what carries out decisions."""
-    return Dispatcher(
-        context.author, context.policy, context.presets, context.others, context.clock, context.machine.fitness,
-        context.turn, context.has_bus, answers_of(context), leaving_of(context), context.operator.tell,
-        partial(execute, context),
-    )  # fmt: skip
-
-
-def pending_answers_of(context: RunnerContext) -> PendingAnswers:
-    """Return what pushes the answers that wait in the ledger."""
-    return PendingAnswers(
-        answers_of(context), context.bus, context.ledger, context.process.heartbeat, context.operator.tell
-    )

@@ -2,9 +2,10 @@
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,8 +20,8 @@ from runner import lfs
 from runner.admit import trust
 from runner.admit.admission import Admitted
 from runner.admit.approvals import Approvals
+from runner.bus.backoff import Spread
 from runner.bus.bus import Pushed
-from runner.context import RunnerContext
 from runner.host.facts import describe_versions
 from runner.host.interpreter import is_used_by
 from runner.job.arms import Arms, open_arms
@@ -28,14 +29,15 @@ from runner.job.collect import MAX_SKIPPED, collect
 from runner.job.command import Ready
 from runner.job.redact import Redactor
 from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, remove, workspace
+from runner.parts import Author
 from runner.refusal import Refusal, Unable, with_place
 from runner.serve.answer import Answers, Outcome, describe
 from runner.serve.lease import Lease, Leaving, with_reason
 from runner.serve.steps.comparison import Comparison
 from runner.serve.steps.step_runner import JobHost, StepRunner
 from runner.serve.watch_job import Keepalive, RunStopped, StopReason
+from runner.state.announcer import Announcer
 
-_FASTER = "another runner was faster"
 _NOT_ACCEPTED = {"REJECTED": "the reports do not hold", "INCOMPLETE": "the reports are incomplete"}
 _CANCELLED = {
     StopReason.CANCELLED: "the requester cancelled it",
@@ -43,59 +45,78 @@ _CANCELLED = {
 }
 
 
-def execute(context: RunnerContext, admitted: Admitted) -> State | None:
-    """Claim a request, run it, and answer. Returns the published state, or None if nothing was published.
+@dataclass(frozen=True)
+class Executor:
+    """Runs accepted requests, with what that may take of this runner."""
 
-    Nothing is published if another runner was faster, if this runner stops and hands the request back, or if the bus
-    cannot be reached. In the last case the answer is kept and pushed later.
-    """
-    name = admitted.branch.name
-    if context.spread.has_rivals and context.bus.has_moved(name, admitted.branch.tip):
-        context.spread.lose()
-        context.operator.tell(f"{name}: {_FASTER}")
-        return None
-    # The supervisor starts while the claim is pushed, and gets the job only once the claim is on the bus.
-    with closing(Ready(context.turn.kept)) as ready:
-        lease, request = Lease(context.author, admitted.branch), admitted.request
-        context.ledger.begin(lease.request, branch=lease.branch)
-        claimed = lease.advance(State.CLAIMED)
-        if claimed is Pushed.STALE:
-            context.spread.lose()
-            context.operator.tell(f"{name}: {_FASTER}")
+    author: Author
+    host: JobHost
+    tell: Callable[[str], None]
+    announcer: Announcer
+    spread: Spread
+    answers: Answers
+    leaving: Leaving
+    # Returns what keeps a claim alive. The text is shown between steps.
+    keepalive: Callable[[Lease, str], Keepalive]
+    # Branches whose answers are to be noted on the bus.
+    to_note: deque[str]
+
+    def execute(self, admitted: Admitted) -> State | None:
+        """Claim a request, run it, and answer. Returns the published state, or None if nothing was published.
+
+        Nothing is published if another runner was faster, if this runner stops and hands the request back, or if the
+        bus cannot be reached. In the last case the answer is kept and pushed later.
+        """
+        name, bus, status_file = admitted.branch.name, self.author.bus, self.host.status_file
+        if self.spread.has_rivals and bus.has_moved(name, admitted.branch.tip):
+            self._lose(name)
             return None
-        if claimed is not Pushed.DONE:
-            context.operator.tell(f"{name}: the claim could not be pushed: {context.bus.push_fault}")
-            return None
-        context.spread.win()
-        description = describe(request, admitted.params)
-        context.operator.tell(f"{lease.branch}: claimed; {description}")
-        context.operator.status_file.record_job_start(lease.branch, description)
-        context.announcer.set_branch(lease.branch)
-        try:
-            return _ClaimedRun(context, lease, admitted, ready).run()
-        finally:
-            context.operator.status_file.record_job_end()
-            context.announcer.set_branch(None)
+        # The supervisor starts while the claim is pushed, and gets the job only once the claim is on the bus.
+        with closing(Ready(self.host.turn.kept)) as ready:
+            lease, request = Lease(self.author, admitted.branch), admitted.request
+            self.author.ledger.begin(lease.request, branch=lease.branch)
+            claimed = lease.advance(State.CLAIMED)
+            if claimed is Pushed.STALE:
+                self._lose(name)
+                return None
+            if claimed is not Pushed.DONE:
+                self.tell(f"{name}: the claim could not be pushed: {bus.push_fault}")
+                return None
+            self.spread.win()
+            description = describe(request, admitted.params)
+            self.tell(f"{lease.branch}: claimed; {description}")
+            status_file.record_job_start(lease.branch, description)
+            self.announcer.set_branch(lease.branch)
+            try:
+                return _ClaimedRun(self, lease, admitted, ready).run()
+            finally:
+                status_file.record_job_end()
+                self.announcer.set_branch(None)
+
+    def _lose(self, name: str) -> None:
+        self.spread.lose()
+        self.tell(f"{name}: another runner was faster")
 
 
 class _ClaimedRun:
     """The run of one claimed request, and its outcome so far."""
 
-    def __init__(self, context: RunnerContext, lease: Lease, admitted: Admitted, ready: Ready) -> None:
-        self._context = context
+    def __init__(self, executor: Executor, lease: Lease, admitted: Admitted, ready: Ready) -> None:
+        self._executor, self._host, self._author = executor, executor.host, executor.author
         self._lease = lease
         self._admitted = admitted
         self._ready = ready
         ok = wire.Reason(code="ok", message="every step ended with 0")
         self._outcome = Outcome(State.SUCCEEDED, ok, admitted.request, admitted)
         if is_used_by(admitted.preset):  # its packages may have been upgraded since the runner started
-            self._outcome.versions = describe_versions(context.machine.interpreter)
+            self._outcome.versions = describe_versions(self._host.machine.interpreter)
 
     def run(self) -> State | None:
         """Run the request and answer it. Returns the published state, if any."""
-        context, lease, admitted, outcome = self._context, self._lease, self._admitted, self._outcome
+        executor, policy = self._executor, self._host.policy
+        lease, admitted, outcome = self._lease, self._admitted, self._outcome
         try:
-            with workspace(context.policy.state, admitted.request.preset) as space, self._arms(space) as arms:
+            with workspace(policy.state, admitted.request.preset) as space, self._arms(space) as arms:
                 stop_reason = self._work(space, arms)
         except (InfrastructureError, OSError):
             if not outcome.commands:  # no step of it ran
@@ -108,30 +129,30 @@ class _ClaimedRun:
             self._let_go(stop_reason)
             return None
         # This runner's presence record is pushed together with the answer.
-        context.announcer.set_branch(None)
-        published = answers_of(context).deliver(lease, outcome)
+        executor.announcer.set_branch(None)
+        published = executor.answers.deliver(lease, outcome)
         if (admitted.trusted_by or "").startswith(trust.APPROVAL):
             # An approval is for one run. Withdraw it now: the ledger, which prevents replays, may be lost later.
-            Approvals(context.policy.state).withdraw(lease.branch, lease.request)
-        answers_of(context).tell_end(lease, outcome, published)
-        if published and context.policy.bus.notes:
-            context.to_note.append(lease.branch)
+            Approvals(policy.state).withdraw(lease.branch, lease.request)
+        executor.answers.tell_end(lease, outcome, published)
+        if published and policy.bus.notes:
+            executor.to_note.append(lease.branch)
         return published
 
     def _work(self, space: Workspace, arms: Arms | None) -> StopReason | None:
         """Run the steps and collect the reports into the outcome. Returns why the job was stopped, if it was."""
-        outcome = self._outcome
-        context, lease, admitted = self._context, self._lease, self._admitted
+        executor, outcome = self._executor, self._outcome
+        lease, admitted = self._lease, self._admitted
         try:
             missing = self._prepare(space) if arms is None else self._prepare_arms(space, arms)
-            if missing and leaving_of(context).hand_on(lease, admitted.request, lfs.message(missing)):
+            if missing and executor.leaving.hand_on(lease, admitted.request, lfs.message(missing)):
                 return StopReason.HANDED_ON
             if missing:
                 outcome.end(State.FAILED, "lfs_pointers", lfs.message(missing))
             else:
                 steps = StepRunner(
-                    job_host_of(context),
-                    keepalive_of(context, lease),
+                    self._host,
+                    executor.keepalive(lease, ""),
                     lease,
                     admitted,
                     outcome,
@@ -140,8 +161,8 @@ class _ClaimedRun:
                 )
                 if arms and admitted.preset.compare:
                     Comparison(
-                        context.bus.git,
-                        context.machine,
+                        self._author.bus.git,
+                        self._host.machine,
                         lease,
                         admitted,
                         outcome,
@@ -156,11 +177,11 @@ class _ClaimedRun:
             else:
                 self._gather(space)
         except Refusal as refusal:
-            if isinstance(refusal, Unable) and leaving_of(context).hand_on(
+            if isinstance(refusal, Unable) and executor.leaving.hand_on(
                 lease, admitted.request, refusal.message
             ):
                 return StopReason.HANDED_ON
-            placed = with_place(refusal.code, refusal.message, self._context.identity.id)
+            placed = with_place(refusal.code, refusal.message, self._host.name)
             outcome.end(State.REFUSED, refusal.code, placed)
         except RunStopped as stopped:
             if message := _CANCELLED.get(stopped.reason):
@@ -170,28 +191,26 @@ class _ClaimedRun:
         return None
 
     def _let_go(self, stop_reason: StopReason) -> None:
-        lease, context = self._lease, self._context
+        lease, tell = self._lease, self._executor.tell
         if stop_reason is StopReason.FENCED:
-            context.operator.tell(
-                f"{lease.branch}: another runner has taken it over; nothing is published here"
-            )
-            context.ledger.mark_settled(branch=lease.branch, state=stop_reason.value)
+            tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
+            self._author.ledger.mark_settled(branch=lease.branch, state=stop_reason.value)
         elif lease.hand_back("handed back: the runner was stopped", stop_reason.value):
-            context.operator.tell(f"{lease.branch}: handed back")
+            tell(f"{lease.branch}: handed back")
         else:
             later = "this runner resumes it once it is started again"
-            context.operator.tell(f"{lease.branch}: could not be handed back; {later}")
+            tell(f"{lease.branch}: could not be handed back; {later}")
 
     def _arms(self, space: Workspace) -> AbstractContextManager[Arms | None]:
         """Open the folders of the arms, if two trees are compared."""
         if self._admitted.against is None:
             return nullcontext()
-        return open_arms(self._context.policy.state, self._admitted.request.preset, space, ARMS)
+        return open_arms(self._host.policy.state, self._admitted.request.preset, space, ARMS)
 
     def _prepare(self, space: Workspace) -> lfs.Unfilled:
         """Write the job's part of the request's tree into the workspace. Returns the files that remain LFS pointers."""
-        context, lease, preset = self._context, self._lease, self._admitted.preset
-        git, policy = context.bus.git, context.policy
+        lease, preset = self._lease, self._admitted.preset
+        git, policy = self._author.bus.git, self._host.policy
         if preset.code == "installed":
             if preset.inputs:
                 export_inputs(git, lease.request, preset.inputs, space.tree)
@@ -203,7 +222,7 @@ class _ClaimedRun:
     def _prepare_arms(self, space: Workspace, arms: Arms) -> lfs.Unfilled:
         """Write the tree of each arm into its folder. Returns the files that remain LFS pointers."""
         admitted, missing = self._admitted, dict[str, Any]()
-        trust.why_trusted(self._context.bus.git, admitted.branch, admitted.preset, self._context.policy)
+        trust.why_trusted(self._author.bus.git, admitted.branch, admitted.preset, self._host.policy)
         for arm in ARMS:
             arms.activate(arm)
             try:
@@ -221,20 +240,20 @@ class _ClaimedRun:
 
     def _write_tree(self, space: Workspace, commit: str) -> lfs.Unfilled:
         """Write a commit's tree into the workspace."""
-        context, lease, preset = self._context, self._lease, self._admitted.preset
-        git, policy = context.bus.git, context.policy
-        writing = keepalive_of(context, lease, "the request's files are being written")
-        pointers = export_tree(git, commit, space.tree, policy.limits, writing.check)
+        lease, preset, keepalive = self._lease, self._admitted.preset, self._executor.keepalive
+        bus, policy = self._author.bus, self._host.policy
+        writing = keepalive(lease, "the request's files are being written")
+        pointers = export_tree(bus.git, commit, space.tree, policy.limits, writing.check)
         check_paths(preset, self._admitted.params, space.tree)
-        secret = next(iter(context.bus.secrets), None)
-        fetching = keepalive_of(context, lease, "files of Git LFS are being fetched")
+        secret = next(iter(bus.secrets), None)
+        fetching = keepalive(lease, "files of Git LFS are being fetched")
         return lfs.fill(pointers, space.tree, policy.bus, secret, policy.lfs, fetching.check)
 
     def _gather(self, space: Workspace) -> None:
         """Collect the reports, even if the job failed. Run the gate on them if the job succeeded."""
-        context, outcome, preset = self._context, self._outcome, self._admitted.preset
-        keep_claim = keepalive_of(context, self._lease, "the reports are being collected and judged").check
-        collected = collect(preset, space.tree, Redactor(context.secrets), keep_claim)
+        outcome, preset = self._outcome, self._admitted.preset
+        keep_claim = self._executor.keepalive(self._lease, "the reports are being collected and judged").check
+        collected = collect(preset, space.tree, Redactor(self._host.secrets()), keep_claim)
         logs = tuple(outcome.files.values())
         outcome.files |= collected.files
         nothing = [f"{pattern}: no such file was left" for pattern in collected.unmatched[:MAX_SKIPPED]]
@@ -252,7 +271,7 @@ class _ClaimedRun:
         if outcome.state is State.SUCCEEDED:
             report = outcome.files[wire.COMPARISON_REPORT]
             run = replace(self._binding(()), comparison=hashlib.sha256(report).hexdigest())
-            keep_claim = keepalive_of(self._context, self._lease, "the comparison is being judged").check
+            keep_claim = self._executor.keepalive(self._lease, "the comparison is being judged").check
             self._note_verdict(gate.judge({wire.COMPARISON_REPORT: report}, [COMPARE], run, keep_claim))
 
     def _note_verdict(self, judged: wire.Gate, skipped: Sequence[str] = ()) -> None:
@@ -268,44 +287,17 @@ class _ClaimedRun:
             outcome.end(State.GATE_REJECTED, judged.verdict.lower(), message)
 
     def _binding(self, logs: tuple[bytes, ...]) -> gate.RunBinding:
-        context, lease, outcome, admitted = self._context, self._lease, self._outcome, self._admitted
+        machine = self._host.machine
+        lease, outcome, admitted = self._lease, self._outcome, self._admitted
         return gate.RunBinding(
             gate.run_id(lease.branch, lease.request, lease.token),
             outcome.started,
             outcome.started + timedelta(seconds=time.monotonic() - outcome.began),
-            context.machine.facts,
-            outcome.versions or context.machine.versions,
+            machine.facts,
+            outcome.versions or machine.versions,
             logs,
             requester_measured=admitted.preset.code == "request",
             argvs=tuple(map(tuple, admitted.commands)),
             kinds=admitted.preset.reports,
             workload=admitted.workload,
         )
-
-
-def answers_of(context: RunnerContext) -> Answers:
-    """Return what answers requests."""
-    return Answers(
-        context.author, context.machine, context.operator, context.process.stop, context.policy.state
-    )
-
-
-def leaving_of(context: RunnerContext) -> Leaving:
-    """Return what leaves requests to other runners."""
-    return Leaving(
-        context.author, context.others, context.presets, context.announcer.is_listed, context.operator.tell
-    )
-
-
-def keepalive_of(context: RunnerContext, lease: Lease, doing: str = "") -> Keepalive:
-    """Return what keeps a claim alive. ``doing`` is shown between steps."""
-    return Keepalive(context.process, context.forwarder, context.others, context.policy, lease, doing)
-
-
-def job_host_of(context: RunnerContext) -> JobHost:
-    """Return what the steps of a job may use of this host."""
-    operator = context.operator
-    return JobHost(
-        context.policy, context.machine, context.keys, context.identity.id, lambda: context.secrets,
-        context.turn.kept, operator.observer, operator.status_file, context.update_operator_mode,
-    )  # fmt: skip

@@ -20,8 +20,8 @@ from bridge.presets import Presets
 from bridge.verify.state_signature import signed_message
 from runner.bus.bus import Pushed
 from runner.bus.others import OtherRunners
-from runner.context import Author
 from runner.job.logs import LogStream, Piece
+from runner.parts import Author
 from runner.serve.pace import Pace
 from runner.state.identity import WHO
 

@@ -1,6 +1,7 @@
 """Serves requests from the bus: one by name (``once``), or all that arrive (``serve``)."""
 
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,18 +9,18 @@ from bridge.bus import branch_names, objects, wire
 from bridge.bus.presence import RunnerState
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError, KakeyaError, RefusedError, VerificationError
-from bridge.system.git import NETWORK_TIMEOUT
+from bridge.system.git import NETWORK_TIMEOUT, Git
 from bridge.verify.check import verify
 from bridge.verify.export import Fetched, write_answer
 from runner.admit.manifests import UNFINISHED, Candidate, is_unfinished, read_candidate
 from runner.context import RunnerContext
 from runner.faults import explain
-from runner.serve.dispatch import Dispatcher, Waits, dispatcher_of, pending_answers_of
+from runner.parts import Operator
+from runner.serve.compose import Composer
+from runner.serve.dispatch import Dispatcher, PendingAnswers, Waits
 from runner.serve.next_action import Action, decide
-from runner.serve.poll import Poller
 from runner.serve.tracked import TrackedRequest
-from runner.upkeep.answer_notes import AnswerNotes
-from runner.upkeep.chores import Chores
+from runner.state.announcer import Announcer
 
 PAUSE_GROWTH = 1.5
 LONGEST_TROUBLE_S = 60.0
@@ -48,15 +49,15 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
     # run.
     context.announcer.announce_if_due()
     try:
-        return _serve(context, limit)
+        return _serve(context, Composer(context), limit)
     finally:
         context.operator.status_file.set_serving(serving=False)
         context.announcer.end()
 
 
-def _serve(context: RunnerContext, limit: int | None) -> int:
+def _serve(context: RunnerContext, compose: Composer, limit: int | None) -> int:
     shortest, longest = context.policy.bus.poll
-    poller, chores = Poller(context), Chores(context)
+    poller, chores = compose.poller(), compose.chores()
     pause, handled = shortest, 0
     while not context.process.stop.is_set():
         context.process.heartbeat.touch()
@@ -64,10 +65,10 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
         try:
             order = context.update_operator_mode()
             if order.state is RunnerState.DRAINING:
-                _drain(context)
+                _drain(compose.pending_answers(), context.operator.tell)
                 break
             worked = poller.poll(order)
-            _announce(context)
+            _announce(context.announcer, context.operator)
             chores.run_if_due()
         except Exception as error:  # noqa: BLE001 - a bug that one branch reaches must not end the service for all
             if context.process.stop.is_set():
@@ -75,7 +76,7 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
             context.bus.is_suspect = True
             context.operator.tell(f"{explain(error)}; trying again")
             context.operator.status_file.record_failure(explain(error))
-            _announce(context)
+            _announce(context.announcer, context.operator)
             pause = min(max(pause, 1.0) * 2, LONGEST_TROUBLE_S)
             context.process.stop.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads polls, guards nothing
             continue
@@ -89,18 +90,18 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
     return handled
 
 
-def _drain(context: RunnerContext) -> None:
-    unsent = pending_answers_of(context).push()
+def _drain(pending: PendingAnswers, tell: Callable[[str], None]) -> None:
+    unsent = pending.push()
     later = f"; {len(unsent)} answers are pushed at the next start" if unsent else ""
-    context.operator.tell(f"drained: no job is running, and no other request is taken{later}")
+    tell(f"drained: no job is running, and no other request is taken{later}")
 
 
-def _announce(context: RunnerContext) -> None:
+def _announce(announcer: Announcer, operator: Operator) -> None:
     """Publish in the runner's record what keeps this runner from working, if anything does."""
-    context.announcer.set_fault(context.operator.status_file.trouble)
-    context.announcer.announce_if_due()
-    if news := context.announcer.news():
-        context.operator.tell(news)
+    announcer.set_fault(operator.status_file.trouble)
+    announcer.announce_if_due()
+    if news := announcer.news():
+        operator.tell(news)
 
 
 def once(context: RunnerContext, name: str, commit: str | None = None) -> State | None:
@@ -120,7 +121,8 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
         sentence = known if order.reason else f"it is in {order.state}"
         fix = "On its machine: kakeya-runner maintenance off"
         raise InfrastructureError(sentence, fix=fix, code="maintenance")
-    waiting = pending_answers_of(context).push()
+    compose = Composer(context)
+    waiting = compose.pending_answers().push()
     bus = context.bus
     tip = bus.tip_with(name, commit) if commit else bus.tip(name, NETWORK_TIMEOUT)
     if tip is None:
@@ -138,11 +140,13 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
     if action is Action.NOTHING:
         # An answer from before the policy listed keys is not signed.
         return (
-            _shown(context, tip, branch.current_state) if branch.current_state.is_final else branch.unsigned
+            _shown(context.bus.git, tip, branch.current_state)
+            if branch.current_state.is_final
+            else branch.unsigned
         )
     if name in waiting:
         raise InfrastructureError(f"the answer of {name} cannot be pushed", fix="Try again.")
-    candidate, dispatcher = read_candidate(context.bus.git, branch), dispatcher_of(context)
+    candidate, dispatcher = read_candidate(context.bus.git, branch), compose.dispatcher()
     if action is Action.TAKE and (reason := _why_left(dispatcher, candidate)):
         context.operator.tell(f"{name}: {reason}")
         return None
@@ -151,12 +155,12 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
         context.process.stop.wait, lambda why: context.operator.tell(f"{name}: {why}")
     ):
         published = dispatcher.apply(candidate, action)
-    AnswerNotes(context.to_note, context.author, context.presets, context.operator.tell).push_if_due()
+    compose.notes().push_if_due()
     if isinstance(published, Waits):
         context.operator.tell(f"{name}: {published.reason}")
         published = State.REQUESTED
     record = context.ledger.entry(name)
-    return _shown(context, record.published if record else None, published)
+    return _shown(context.bus.git, record.published if record else None, published)
 
 
 def _why_left(dispatcher: Dispatcher, candidate: Candidate) -> str:
@@ -166,11 +170,11 @@ def _why_left(dispatcher: Dispatcher, candidate: Candidate) -> str:
     return UNFINISHED if is_unfinished(dispatcher.author.bus.git, candidate) else ""
 
 
-def _shown(context: RunnerContext, answer: str | None, state: State | None) -> State | None:
+def _shown(git: Git, answer: str | None, state: State | None) -> State | None:
     """Return the shown state of an answer, given by its commit. An unreadable answer keeps ``state``."""
     if answer is not None and state is State.GATE_REJECTED:
         with suppress(InfrastructureError, VerificationError):
-            blob = objects.read_blob(context.bus.git, answer, wire.RESULT, max_bytes=wire.MAX_RESULT)
+            blob = objects.read_blob(git, answer, wire.RESULT, max_bytes=wire.MAX_RESULT)
             return wire.parse_result(blob).shown_state
     return state
 

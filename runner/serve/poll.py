@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bridge.common import limits
 from runner.bus.bus import read_each
-from runner.context import RunnerContext
-from runner.serve.dispatch import CLOCK, UNFIT, dispatcher_of, pending_answers_of
+from runner.host.clock import Clock
+from runner.parts import Author, Operator
+from runner.serve.dispatch import CLOCK, UNFIT, PendingAnswers
 from runner.serve.scheduler import Scheduler
 from runner.serve.tracked import CANNOT_BEGIN, TrackedRequest, Tracker
+from runner.state.forwarding import Forwarder
 from runner.state.orders import OperatorMode
+from runner.state.turn import Turn
 
 _SERVE = OperatorMode()
 _HOST_FAULTS = (CLOCK, CANNOT_BEGIN, UNFIT)
@@ -20,19 +23,17 @@ _SHOWN = 20
 class Poller:
     """Polls the bus. The ledger counts attempts to read a commit, so that no commit kills the runner for ever."""
 
-    def __init__(self, context: RunnerContext) -> None:
-        self._context = context
-        self._tracker = Tracker(context.policy.state, context.operator.tell)
-        self._scheduler = Scheduler(
-            dispatcher_of(context),
-            self._tracker,
-            context.process,
-            context.spread,
-            context.update_operator_mode,
-        )
-        self._pending = pending_answers_of(context)
+    def __init__(
+        self, author: Author, operator: Operator, forwarder: Forwarder, clock: Clock, turn: Turn, tracker: Tracker,
+        scheduler: Scheduler, pending: PendingAnswers,
+    ) -> None:  # fmt: skip
+        self._bus, self._ledger, self._reader = author.bus, author.ledger, author.keys.reader
+        self._tell, self._status_file = operator.tell, operator.status_file
+        self._forwarder, self._clock, self._turn = forwarder, clock, turn
+        self._tracker, self._scheduler, self._pending = tracker, scheduler, pending
         # How often each commit killed an earlier process of this runner.
-        self._died = context.ledger.attempts()
+        self._died = self._ledger.attempts()
+        # The branches that the operator was told of: while the bus has more than are looked at, they come and go.
         self._left_out: dict[str, str] = {}
 
     @property
@@ -48,18 +49,18 @@ class Poller:
         Raises:
             InfrastructureError: the bus cannot be reached.
         """
-        context, tracker = self._context, self._tracker
+        bus, tracker = self._bus, self._tracker
         unsent = self._pending.push()
-        tips = context.bus.fetch()
-        if order.takes_requests and context.forwarder.see(context.bus.sessions, tips):
-            tips = context.bus.fetch()
+        tips = bus.fetch()
+        if order.takes_requests and self._forwarder.see(bus.sessions, tips):
+            tips = bus.fetch()
         self._tell_left_out()
-        if news := context.clock.news():
-            context.operator.tell(news)
+        if news := self._clock.news():
+            self._tell(news)
         tracker.see(tips)
-        gone = tracker.note_unsent(unsent, context.bus.push_fault)
+        gone = tracker.note_unsent(unsent, bus.push_fault)
         worked = self._scheduler.has_more = False
-        context.turn.begin_poll()
+        self._turn.begin_poll()
         if not order.takes_requests:
             tracker.pause(str(order.state))
         elif not tracker.is_settled:
@@ -67,7 +68,7 @@ class Poller:
             self._read(due)
             worked = self._scheduler.handle_next([request for request in due if request.is_read])
             tracker.forget_states(due)
-        context.turn.end_poll()
+        self._turn.end_poll()
         self._report({**tracker.reasons(), **gone})
         return worked
 
@@ -87,32 +88,31 @@ class Poller:
 
     def _read_counted(self, requests: Sequence[TrackedRequest]) -> None:
         """Read branches. Count new commits first, so that the next process knows which commit killed this one."""
-        context, new = self._context, {each.branch.tip for each in requests if not each.is_harmless}
+        new = {each.branch.tip for each in requests if not each.is_harmless}
         if new:
-            context.ledger.record_attempt(new)
+            self._ledger.record_attempt(new)
         tips = {each.branch.name: each.branch.tip for each in requests}
-        failed, reader = self._tracker.mark_failed, context.keys.reader
-        branches = read_each(context.bus.git, tips, failed, reader, limits.UNSIGNED_A_POLL)
+        failed, git = self._tracker.mark_failed, self._bus.git
+        branches = read_each(git, tips, failed, self._reader, limits.UNSIGNED_A_POLL)
         for request in requests:
             request.is_harmless = True
             if branch := branches.get(request.branch.name):
                 request.branch, request.is_read = branch, True
         if new:
-            context.ledger.clear_attempts(new)
+            self._ledger.clear_attempts(new)
 
     def _report(self, reasons: Mapping[str, str]) -> None:
         """Publish why each request waits, and which fault of this host or of the bus keeps requests waiting, if any."""
-        bus = self._context.bus
+        bus = self._bus
         unfetched = dict.fromkeys(bus.unfetched, _UNFETCHED)
         fault = next((reason for reason in reasons.values() if reason.startswith(_HOST_FAULTS)), "")
         if bus.push_fault and reasons:
             fault = f"cannot push to the bus: {bus.push_fault}"
-        self._context.operator.status_file.record_poll({**unfetched, **reasons, **bus.commits.reasons}, fault)
+        self._status_file.record_poll({**unfetched, **reasons, **bus.commits.reasons}, fault)
 
     def _tell_left_out(self) -> None:
         """Tell the operator, once for each branch, which branches cannot be fetched and why."""
-        bus, tell = self._context.bus, self._context.operator.tell
-        commits = bus.commits
+        commits, tell = self._bus.commits, self._tell
         reasons = {name: why for name, why in commits.reasons.items() if not commits.may_be_on_its_way(name)}
         new = [branch for branch in reasons if branch not in self._left_out]
         for branch in new[:_SHOWN]:
@@ -120,5 +120,5 @@ class Poller:
         if len(new) > _SHOWN:
             tell(f"{len(new) - _SHOWN} more branches are left out; `kakeya-runner check` counts them")
         self._left_out = reasons
-        for news in bus.listing.news():
+        for news in self._bus.listing.news():
             tell(news)

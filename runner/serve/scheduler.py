@@ -9,8 +9,8 @@ from runner.admit.admission import start_deadline
 from runner.admit.approvals import Approvals
 from runner.admit.manifests import UNFINISHED, Candidate, is_unfinished, read_candidate
 from runner.bus.backoff import Spread
-from runner.context import Process
 from runner.faults import explain
+from runner.parts import Process
 from runner.serve.dispatch import Dispatcher, Waits
 from runner.serve.next_action import Action, decide, has_id
 from runner.serve.queue import FairQueue

@@ -10,8 +10,8 @@ from bridge.bus.wire import State
 from bridge.errors import InfrastructureError
 from runner.bus.bus import Pushed
 from runner.bus.others import OtherRunners
-from runner.context import Process
 from runner.job.command import Command
+from runner.parts import Process
 from runner.policy import Policy
 from runner.serve.lease import Lease
 from runner.state.activity import StatusFile

@@ -14,7 +14,7 @@ from bridge.errors import InfrastructureError, KakeyaError
 from bridge.presets import Presets
 from bridge.verify.public_keys import Pin
 from runner.bus.backoff import Retry
-from runner.context import Author
+from runner.parts import Author
 from runner.state.identity import WHO
 
 _ATTEMPTS = 5

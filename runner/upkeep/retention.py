@@ -9,18 +9,20 @@ The archive is a bare repository that contains the branches under their own name
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from bridge.bus import times
 from bridge.bus.branch_names import requested_at
+from bridge.verify.signed_history import Reader
 from runner.admit.admission import keeps_unsigned_answer
-from runner.bus.bus import read_each
+from runner.bus.bus import Bus, read_each
 from runner.bus.packed_refs import HEADS
-from runner.context import RunnerContext
+from runner.host.clock import Clock
 from runner.policy import Retention
 from runner.state.archive import store
-from runner.state.ledger import FOREIGN, AnswerOnBus
+from runner.state.ledger import FOREIGN, AnswerOnBus, Ledger
 from runner.upkeep.tidy import tidy
 
 # An answer stays at least this long: a waiting client polls every few seconds and may have to fetch a large answer.
@@ -43,45 +45,55 @@ class Swept:
     archive: str
 
 
-def apply_retention(
-    context: RunnerContext, rule: Retention, *, dry_run: bool = False, most: int | None = None
-) -> Swept:
-    """Archive and delete the answered requests that the rule selects: the oldest first, at most ``most``.
+@dataclass(frozen=True)
+class Sweeper:
+    """Applies a rule of retention, with what that may take of this runner."""
 
-    Requests without an answer are never deleted, however old they are: ``serve`` refuses them first.
+    bus: Bus
+    ledger: Ledger
+    reader: Reader
+    clock: Clock
+    archive: Path
+    # Requests that are older are never run.
+    max_age_s: float
+    tell: Callable[[str], None]
 
-    Raises:
-        InfrastructureError: the bus cannot be reached.
-    """
-    archive, tips = context.policy.archive, context.bus.fetch()
+    def sweep(self, rule: Retention, *, dry_run: bool = False, most: int | None = None) -> Swept:
+        """Archive and delete the answered requests that the rule selects: the oldest first, at most ``most``.
 
-    def failed(name: str, error: Exception) -> None:
-        context.operator.tell(f"{name} cannot be read: {error}")
+        Requests without an answer are never deleted, however old they are: ``serve`` refuses them first.
 
-    branches = read_each(context.bus.git, tips, failed, context.keys.reader)
-    oldest = context.policy.limits.max_age_s
-    answered = {
-        name
-        for name, branch in branches.items()
-        if branch.current_state.is_final
-        or keeps_unsigned_answer(context.ledger, context.clock, oldest, branch)
-    }
-    # The times on the bus can only delay a deletion: this machine's clock may be ahead.
-    now = times.confirmed_time(time.time(), times.request_times(context.bus.git, HEADS))
-    known = context.ledger.answers_on_bus(answered, tips, time.time())
-    chosen = {name: tips[name] for name in choose(known, rule, now)[:most]}
-    deleted: list[str] = []
-    pairs = list(chosen.items()) if not dry_run else []
-    for i in range(0, len(pairs), BATCH_SIZE):
-        portion = dict(pairs[i : i + BATCH_SIZE])
-        # Each branch is archived before it is deleted, so a runner that is killed here continues later.
-        store(context.bus.git, archive, portion, context.operator.tell)
-        deleted += context.bus.delete(portion)
-    if pairs and len(pairs) != most:
-        tidy(context.bus.git, context.ledger)
-    gone = dict.fromkeys(chosen if dry_run else deleted)
-    stayed = [name for name in chosen if name not in gone]
-    return Swept(len(answered), len(tips) - len(answered), list(gone), stayed, str(archive))
+        Raises:
+            InfrastructureError: the bus cannot be reached.
+        """
+        git, tips = self.bus.git, self.bus.fetch()
+
+        def failed(name: str, error: Exception) -> None:
+            self.tell(f"{name} cannot be read: {error}")
+
+        branches = read_each(git, tips, failed, self.reader)
+        answered = {
+            name
+            for name, branch in branches.items()
+            if branch.current_state.is_final
+            or keeps_unsigned_answer(self.ledger, self.clock, self.max_age_s, branch)
+        }
+        # The times on the bus can only delay a deletion: this machine's clock may be ahead.
+        now = times.confirmed_time(time.time(), times.request_times(git, HEADS))
+        known = self.ledger.answers_on_bus(answered, tips, time.time())
+        chosen = {name: tips[name] for name in choose(known, rule, now)[:most]}
+        deleted: list[str] = []
+        pairs = list(chosen.items()) if not dry_run else []
+        for i in range(0, len(pairs), BATCH_SIZE):
+            portion = dict(pairs[i : i + BATCH_SIZE])
+            # Each branch is archived before it is deleted, so a runner that is killed here continues later.
+            store(git, self.archive, portion, self.tell)
+            deleted += self.bus.delete(portion)
+        if pairs and len(pairs) != most:
+            tidy(git, self.ledger)
+        gone = dict.fromkeys(chosen if dry_run else deleted)
+        stayed = [name for name in chosen if name not in gone]
+        return Swept(len(answered), len(tips) - len(answered), list(gone), stayed, str(self.archive))
 
 
 def choose(answers: Sequence[AnswerOnBus], rule: Retention, now: float) -> list[str]:

@@ -19,7 +19,7 @@ from bridge.system.git import Git
 from runner.context import open_runner
 from runner.job.sandbox import bubblewrap
 from runner.policy import load_policy
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from tests.system import ABSENT, program
 
 
@@ -75,7 +75,7 @@ class Attacked:
         given["env"] = {"ATTACK": str(path), **given.get("env", {})}
         run = Client(self.repo, presets=folder).run("attack")
         with open_runner(load_policy(self.policy("attacked", **given)), self.told.append) as context:
-            assert Poller(context).poll(), self.told
+            assert Composer(context).poller().poll(), self.told
         return Answer(self.bus, run)
 
 

@@ -48,6 +48,7 @@ from runner.job import request_tree
 from runner.job.workspace import export_inputs, export_tree
 from runner.policy import Limits
 from runner.refusal import Refusal
+from runner.serve.compose import Composer
 from runner.serve.lease import Lease
 from runner.serve.loop import serve
 from runner.serve.poll import Poller
@@ -100,7 +101,7 @@ class Crowd:
 
     def serve(self, polls: int = 12, **policy: Any) -> None:
         with self.keyed.context(**policy) as context:
-            poller = Poller(context)
+            poller = Composer(context).poller()
             for _ in range(polls):
                 poller.poll()
 
@@ -364,7 +365,7 @@ def test_row_31_a_thousand_branches_at_one_bad_commit_are_one_search(crowd, monk
     )
 
     with crowd.keyed.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         for _ in range(4):
             poller.poll()
 
@@ -486,7 +487,7 @@ def test_row_36_a_bus_that_drops_what_is_pushed_is_asked_ever_more_rarely(crowd,
     (crowd.bus / "hooks" / "post-receive").chmod(0o755)
     began = time.monotonic()
     with crowd.keyed.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         while time.monotonic() - began < 6:
             poller.poll()
             time.sleep(0.05)
@@ -656,7 +657,7 @@ def test_row_37_a_branch_that_cannot_be_read_is_found_among_others(crowd, wait_f
     monkeypatch.setattr(history, "read_branches", fails)
     crowd.ask()
     with crowd.keyed.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         wait_for(lambda: not poller.poll() and f"{bad}: tried less and less often from now on" in crowd.told)
 
     assert crowd.is_answered()
@@ -671,7 +672,7 @@ def test_row_38_a_claim_with_a_lease_of_a_day_is_waited_for_as_the_policy_says(c
     tree = objects.overlay(crowd.git, f"{run.commit}^{{tree}}", {wire.STATE: claim})
     crowd.git("update-ref", f"refs/heads/{run.branch}", crowd.commit(tree, "x\n", run.commit))
     with crowd.keyed.context(bus={"lease_s": 1.0, "max_lease_s": 1.0}) as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         assert not poller.poll()
         time.sleep(1.3)
         poller.poll()

@@ -13,7 +13,7 @@ from bridge.client import Client
 from bridge.errors import UsageError
 from bridge.requests.outbox import Sent
 from bridge.system.git import Git
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 
 pytestmark = pytest.mark.bus
 
@@ -87,7 +87,7 @@ def test_row_121_a_runner_announces_itself_and_deletes_answers_beside_squatted_n
         reference = f"{presence.REFS}{context.identity.instance}"
         squat(reference)
         context.announcer.begin()
-        poller = Poller(context)
+        poller = Composer(context).poller()
         while poller.poll():
             pass
         context.announcer.announce_if_due()

@@ -33,7 +33,7 @@ from runner.job.sandbox.probe import find_fault
 from runner.job.syscalls import PLACEHOLDER, job_filter
 from runner.ownership import check_owned
 from runner.policy import load_policy
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from tests.attacks import servers
 from tests.runner.host.test_clock import YEAR, shifted
 
@@ -915,7 +915,7 @@ def test_row_52_a_cut_history_comes_whole_whatever_else_the_bus_cuts_off(
     with keyed.context() as context:
         if not is_killed:
             fetch(store)
-        poller = Poller(context)
+        poller = Composer(context).poller()
         wait_for(lambda: [poller.poll()] and all(run.status().state is State.SUCCEEDED for run in runs))
 
     assert not (store / "shallow").exists()

@@ -18,7 +18,7 @@ from bridge.errors import RefusedError
 from bridge.system.git import Git
 from runner.context import open_runner
 from runner.policy import load_policy
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from runner.service.actions_listener import hook_script
 from runner.upkeep.name_conflicts import NameConflicts, find_conflicts
 
@@ -199,7 +199,7 @@ def serving(runners):
 
     def handle(**policy: object) -> int:
         with open_runner(load_policy(runners.policy("one", **policy)), lambda _: None) as context:
-            poller, handled = Poller(context), 0
+            poller, handled = Composer(context).poller(), 0
             while poller.poll():
                 handled += 1
             return handled

@@ -29,7 +29,7 @@ from bridge.system.git import Git
 from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve import dispatch, lease, loop
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from tests.trees import write_tree
 
 STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
@@ -100,7 +100,7 @@ class Target:
     def handle(self, name: str = "one", **policy: Any) -> None:
         """Let the runner handle whatever there is."""
         with self.context(name, **policy) as context:
-            poller = Poller(context)
+            poller = Composer(context).poller()
             while poller.poll():
                 pass
 
@@ -468,7 +468,7 @@ def test_row_12_a_missing_object_is_not_fetched_from_a_remote_that_promises_it(t
             git("cat-file", "blob", blob)
         (target.bus / "objects" / blob[:2] / blob[2:]).unlink()
         beside = target.ask()
-        poller = Poller(context)
+        poller = Composer(context).poller()
         while poller.poll():
             pass
         assert set(context.bus.commits.reasons) == {missing}

@@ -27,8 +27,8 @@ from runner.admit.approvals import Approvals
 from runner.admit.manifests import read_candidate
 from runner.bus.bus import Bus, Pushed
 from runner.refusal import Refusal
+from runner.serve.compose import Composer
 from runner.serve.lease import Lease
-from runner.serve.poll import Poller
 from runner.state import signing_key
 from tests.trees import list_tree
 
@@ -266,7 +266,7 @@ def test_row_21_a_commit_that_was_trusted_is_refused_after_its_key_was_taken_off
 
         with pytest.raises(Refusal, match="not on this host's list"):
             admit(*arguments)
-        assert Poller(context).poll()
+        assert Composer(context).poller().poll()
 
     assert trusting.result(run).reason.code == "untrusted_code"
     assert not trusting.ran.exists()
@@ -545,7 +545,7 @@ def test_row_55_a_forged_heartbeat_does_not_keep_the_claim_of_a_dead_runner_aliv
         branch = context.keys.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
         assert Lease(context.author, branch).advance(wire.State.CLAIMED) is Pushed.DONE
     with keyed.context("two", **short, **other) as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         until = time.monotonic() + 120
         while stands(forger, run)[0] is not wire.State.SUCCEEDED and time.monotonic() < until:
             forge(forger, run, state="running", token=1)

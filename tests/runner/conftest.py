@@ -23,7 +23,7 @@ from bridge.manifest import format_time
 from bridge.system.git import Git
 from runner.context import RunnerContext, open_runner
 from runner.policy import load_policy
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 
 STRANGER = Identity("A Stranger", "stranger@example.invalid")
 
@@ -119,7 +119,7 @@ class Host:
     def handle(self, name: str = "one", **policy: object) -> None:
         """Let the runner handle whatever there is."""
         with self.context(name, **policy) as context:
-            poller = Poller(context)
+            poller = Composer(context).poller()
             while poller.poll():
                 pass
 

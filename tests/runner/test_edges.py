@@ -16,7 +16,7 @@ from bridge.common import limits
 from bridge.errors import GitError
 from bridge.system.git import Git
 from bridge.system.process import Child
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds another process's memory")
 STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
@@ -105,7 +105,7 @@ def test_a_commit_that_comes_slowly_comes_beside_the_polls(bus, clone, keyed, tm
         return state.state if state else None
 
     with keyed.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         poller.poll()
         # It comes beside the polls now. The others have the time that they need.
         monkeypatch.setattr(limits, "FETCH_S", 60.0)

@@ -24,10 +24,10 @@ from bridge.reports.own.pointer import value_at
 from bridge.reports.parts import HUGE
 from bridge.system.git import Git
 from runner.admit.admission import Admitted
-from runner.context import Machine
 from runner.job.arms import Arms
 from runner.job.command import Ended
 from runner.job.logs import LogSink
+from runner.parts import Machine
 from runner.serve.answer import Outcome
 from runner.serve.lease import Lease
 from runner.serve.steps.step_runner import Failure, StepRunner

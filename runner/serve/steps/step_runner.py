@@ -12,19 +12,20 @@ from bridge.errors import InfrastructureError
 from bridge.reports.digests import VARIABLE as RUN_ID
 from bridge.verify.public_keys import VARIABLE as PINNED
 from runner.admit.admission import Admitted
-from runner.context import Keys, Machine
 from runner.job import leaves
 from runner.job.command import NO_CORE, Command, Ended, Ready, Sink, job_environment
 from runner.job.logs import LogSink
 from runner.job.observer import Observer
 from runner.job.usage import BOUNDS, job_limits
 from runner.job.workspace import Workspace
+from runner.parts import Keys, Machine
 from runner.policy import Policy
 from runner.refusal import with_place
 from runner.serve.answer import Outcome
 from runner.serve.lease import Lease
 from runner.serve.watch_job import Keepalive, RunStopped, StopReason, wait_for_end
 from runner.state.activity import StatusFile
+from runner.state.turn import Turn
 
 # The code of the error if this host could not start a step of a job.
 NOT_BEGUN = "not_begun"
@@ -43,8 +44,8 @@ class JobHost:
     name: str
     # Returns the texts that no log may show.
     secrets: Callable[[], Sequence[str]]
-    # The open files that mark the job's turn on a machine that several runners share.
-    turn_files: Sequence[int]
+    # The job's turn on a machine that several runners share.
+    turn: Turn
     observer: Observer
     status_file: StatusFile
     # Looks for the operator's orders.
@@ -205,7 +206,7 @@ class StepRunner:
             bounds=job_limits(preset.limits, limits),
             watched=self._space.tree.parent,
             ready=self._ready,
-            kept=self._host.turn_files,
+            kept=self._host.turn.kept,
         )
 
     def _host_fault(self, inside: Sequence[str], ended: Ended) -> str | None:

@@ -20,7 +20,7 @@ from runner.admit import manifests
 from runner.admit.manifests import read_candidate, read_some, read_together
 from runner.refusal import Refusal
 from runner.serve import queue
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from runner.serve.queue import Requesters
 from runner.serve.tracked import TrackedRequest
 
@@ -61,7 +61,7 @@ def test_from_the_queue_to_the_answer_a_manifest_is_parsed_once(host, requester,
     requester.send(requester.manifest("count", params={"n": 3}, labels=["elsewhere"]))
     requester.send(b"{")
     with host.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         for _ in range(8):
             poller.poll()
 

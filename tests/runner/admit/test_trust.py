@@ -17,8 +17,8 @@ from bridge.system.git import Git
 from runner.admit.approvals import Approvals
 from runner.admit.signature import read_signed, signer_of
 from runner.cli import cli
+from runner.serve.compose import Composer
 from runner.serve.lease import Lease
-from runner.serve.poll import Poller
 
 pytestmark = pytest.mark.bus
 
@@ -416,7 +416,7 @@ def test_an_approval_that_is_withdrawn_while_the_request_is_claimed_stops_it(tru
 def test_a_poll_with_something_held_goes_on_to_what_is_not(trusting):
     trusting.ask()
     with trusting.keyed.context(**trusting.policy(unapproved="hold")) as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         assert poller.poll() is False
         run = trusting.ask(signed_by="alice")
         assert poller.poll() is True

@@ -11,7 +11,7 @@ from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.system.git import Git
 from runner.bus.damage import damage
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 
 pytestmark = pytest.mark.bus
 
@@ -79,7 +79,7 @@ def waiting(host, requester, bus):
     """A request whose answer could not be pushed, and the store that has it; the bus is back."""
     branch = requester.send(requester.manifest())
     with host.context(bus={"lease_s": 1}) as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         hook = bus / "hooks" / "update"
         hook.parent.mkdir(exist_ok=True)
         # The bus takes the claim, and nothing after it.
@@ -112,7 +112,7 @@ def test_a_damaged_answer_is_dropped_and_the_job_runs_again(host, waiting, ran, 
     overwrite(store / "objects" / oid[:2] / oid[2:], b"")
 
     with host.context(bus={"lease_s": 1}) as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         wait_for(lambda: poller.poll() and host.result(branch))
     assert host.result(branch).state is State.SUCCEEDED
     assert ran.exists()

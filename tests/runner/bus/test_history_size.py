@@ -15,7 +15,7 @@ from bridge.system.git import NETWORK_TIMEOUT, Git
 from runner.bus import history_size
 from runner.bus.commits import Commits
 from runner.bus.history_size import HistorySizeChecker, check_size
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from tests.trees import list_tree
 
 SOMEBODY = objects.Identity("S", "s@example.invalid")
@@ -135,7 +135,7 @@ def test_row_82_a_request_upon_a_long_history_is_answered_and_others_before_it(b
     git = Git.isolated(bus)
     with keyed.context() as context:
         Client(clone).run("noop")
-        poller = Poller(context)
+        poller = Composer(context).poller()
         poller.poll()
         slow = Client(clone).run("noop")
         long.commits.add(slow.commit)

@@ -15,7 +15,7 @@ from bridge.system.git import Git
 from runner.bus import backoff, transfer
 from runner.bus.commits import HOSTILE
 from runner.bus.transfer import explain_failure
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from tests.trees import write_tree
 
 pytestmark = pytest.mark.bus
@@ -60,7 +60,7 @@ def test_a_branch_whose_objects_git_refuses_is_told_once_and_stops_no_other(host
     bad = [poison(), poison()]
     first = requester.send(requester.manifest())
     with host.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         assert poller.poll()
         later = requester.send(requester.manifest())
         while poller.poll():
@@ -97,7 +97,7 @@ def test_a_flood_of_bad_branches_is_worked_off_while_others_are_served(host, req
     good = requester.send(requester.manifest())
     monkeypatch.setattr("bridge.common.limits.SEARCH_S", 0.0)
     with host.context() as context:
-        poller, left_out = Poller(context), []
+        poller, left_out = Composer(context).poller(), []
         for _ in range(20):
             poller.poll()
             left_out.append(len(context.bus.commits.reasons))
@@ -140,7 +140,7 @@ def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(
     branch = requester.send(requester.manifest())
     tip = requester.git.text("rev-parse", f"refs/remotes/origin/{branch}")
     with host.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         context.bus.fetch()
         context.ledger.begin(tip, branch=branch)
         said = wire.StateFile(
@@ -166,7 +166,7 @@ def test_a_branch_that_the_bus_cannot_read_is_told_once_and_taken_when_it_is_men
     mend = rot(bad)
     good = requester.send(requester.manifest())
     with host.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         assert poller.poll()
         assert host.result(good).state == "succeeded"
         assert not poller.poll()
@@ -225,7 +225,7 @@ def test_row_107_no_number_of_branches_that_the_bus_cannot_send_stops_a_request(
     bad = spoil(22, within=within)
     good = requester.send(requester.manifest())
     with host.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         # On a busy machine the good one's fetch takes longer than a poll waits, and goes on beside the next polls.
         wait_for(poller.poll, 60.0)
         assert host.result(good).state == "succeeded"

@@ -20,7 +20,7 @@ from runner.bus import fetch as fetching
 from runner.bus.bus import Bus, Pushed
 from runner.bus.stale_files import temporary_packs
 from runner.bus.transfer import SlowError
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 
 pytestmark = pytest.mark.bus
 
@@ -90,7 +90,7 @@ def test_row_82_an_answer_waits_for_a_slow_branch_and_others_do_not(
 
     monkeypatch.setattr(Bus, "push", overtaken)
     with host.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         poller.poll()
         assert endless.times == 1
         other = requester.send(requester.manifest())

@@ -15,8 +15,8 @@ from bridge.bus.wire import State
 from bridge.client import Client
 from runner.host import clock as module
 from runner.host.clock import Clock
+from runner.serve.compose import Composer
 from runner.state.ledger import Ledger
-from runner.upkeep.chores import Chores
 
 DAY, YEAR = 86_400, 31_536_000
 shifted = pytest.mark.skipif(
@@ -124,7 +124,7 @@ def test_retention_deletes_nothing_while_the_clock_is_in_doubt(host, requester, 
     with host.context(retention={"days": 30}) as context:
         real = module.time.time
         monkeypatch.setattr(module.time, "time", lambda: real() + YEAR)
-        Chores(context).run_if_due()
+        Composer(context).chores().run_if_due()
         assert context.bus.fetch().keys() == {branch}
 
 

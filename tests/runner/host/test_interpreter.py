@@ -17,7 +17,7 @@ from bridge.errors import PolicyError
 from bridge.presets import load_presets
 from runner.host.interpreter import Interpreter, find, pin
 from runner.policy import load_policy
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 
 HERE = platform.python_version()
 
@@ -248,11 +248,11 @@ def test_an_answer_names_the_packages_that_were_installed_when_its_job_began(
     install_mlx("1.0")
     first = requester.send(requester.manifest("job"))
     with host.context(interpreter=str(python)) as context:
-        while Poller(context).poll():
+        while Composer(context).poller().poll():
             pass
         install_mlx("2.0")
         second = requester.send(requester.manifest("job"))
-        while Poller(context).poll():
+        while Composer(context).poller().poll():
             pass
 
     results = [host.result(branch) for branch in (first, second)]

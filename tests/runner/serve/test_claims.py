@@ -18,8 +18,8 @@ from bridge.bus.wire import State
 from bridge.errors import ExitCode, GitError
 from runner.bus.bus import Bus, Pushed
 from runner.job.command import Ready
+from runner.serve.compose import Composer
 from runner.serve.lease import Lease
-from runner.serve.poll import Poller
 
 pytestmark = pytest.mark.bus
 
@@ -164,7 +164,7 @@ class TestRace:
         monkeypatch.setattr("runner.serve.execute.Ready", Watched)
         requester.send(requester.manifest())
         with host.context("one") as context:
-            Poller(context).poll()
+            Composer(context).poller().poll()
 
         answered = ["the job begins", "a push begins", Pushed.DONE] if claimed is Pushed.DONE else []
         assert events == ["a push begins", claimed, *answered]

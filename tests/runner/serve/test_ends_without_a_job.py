@@ -11,7 +11,7 @@ from bridge.bus.branch_names import new_nonce
 from bridge.bus.wire import State
 from bridge.errors import WaitTimeout
 from bridge.requests.waiting import Code
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from tests.runner.conftest import utc
 
 pytestmark = pytest.mark.bus
@@ -51,7 +51,7 @@ def test_without_any_runner_all_commands_say_that_it_is_cancelled(client):
 @pytest.mark.long
 def test_a_request_for_other_labels_that_expires_is_refused_by_any_runner(requester, host):
     with host.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         for lifetime in (3, 30, 90):  # more if this machine is too busy to look at it before it expires
             ends = int(time.time()) + lifetime
             branch = requester.send(requester.manifest(expires_at=utc(lifetime), labels=["gpu"]))

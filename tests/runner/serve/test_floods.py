@@ -9,7 +9,7 @@ import pytest
 
 from bridge.bus import wire
 from bridge.system.git import Git
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from tests.runner.serve.test_turns import answered, put_requests
 from tests.trees import list_tree
 
@@ -39,7 +39,7 @@ def test_a_flood_that_is_turned_down_delays_no_request_that_runs(bus, trusting, 
     flood = put_flood(bus, now)
     (honest,) = put_requests(bus, "someone", 1, began=now + 1000, preset="installed")
     with trusting.keyed.context(**trusting.policy(unapproved=unapproved)) as context:
-        Poller(context).poll()
+        Composer(context).poller().poll()
 
     assert answered(bus, [honest]) == [honest]
     assert held(bus, flood) == []
@@ -49,7 +49,7 @@ def test_a_flood_that_is_turned_down_delays_no_request_that_runs(bus, trusting, 
 def test_a_request_that_comes_later_is_run_by_the_next_poll(bus, trusting, now, unapproved):
     put_flood(bus, now)
     with trusting.keyed.context(**trusting.policy(unapproved=unapproved)) as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         poller.poll()
         while unapproved == "refuse" and not poller.poll():
             pass
@@ -64,7 +64,7 @@ def test_a_request_that_comes_later_is_run_by_the_next_poll(bus, trusting, now, 
 def test_what_is_turned_down_has_its_answer_while_requests_that_run_keep_coming(bus, trusting, now):
     flood = put_flood(bus, now, 4)
     with trusting.keyed.context(**trusting.policy()) as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         for i in range(10):
             put_requests(bus, "someone", 1, began=now + 1000 + i, preset="installed")
             poller.poll()
@@ -76,7 +76,7 @@ def test_all_that_wait_for_an_approval_are_told_so_in_parts(bus, trusting, now, 
     monkeypatch.setattr("runner.serve.scheduler.BUDGET_S", 0.0)
     flood = put_flood(bus, now, 6)
     with trusting.keyed.context(**trusting.policy(unapproved="hold")) as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         poller.poll()
         few = len(held(bus, flood))
         for _ in range(5):
@@ -102,7 +102,7 @@ def test_requests_that_wait_for_others_use_up_no_quota(bus, trusting, forger, no
     (honest,) = put_requests(bus, "someone", 1, began=now + 1000, preset="installed")
     policy = trusting.policy(unapproved="hold") | {"limits": {"per_requester": {"waiting": 3}}}
     with trusting.keyed.context(**policy) as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         for _ in range(5):
             poller.poll()
 

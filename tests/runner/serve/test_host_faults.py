@@ -17,7 +17,7 @@ from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.errors import RefusedError
 from bridge.requests.waiting import Code
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from runner.state.activity import read_facts
 
 pytestmark = pytest.mark.bus
@@ -39,7 +39,7 @@ def test_an_interpreter_that_was_away_is_waited_for(host, requester, wait_for, u
     policy, python = using
     away = python.with_name("away")
     with host.context(**policy) as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         if has_run:
             first = requester.send(requester.manifest("use"))
             wait_for(lambda: poller.poll() and host.result(first))
@@ -61,7 +61,7 @@ def test_an_interpreter_that_was_away_is_waited_for(host, requester, wait_for, u
 def test_a_supervisor_that_cannot_start_is_held_against_no_request(host, requester, wait_for, monkeypatch):
     branch = requester.send(requester.manifest())
     with host.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         with monkeypatch.context() as patch:
             patch.setattr(sys, "executable", "/usr/bin/false")
             wait_for(lambda: not poller.poll() and any("less and less often" in line for line in host.told))

@@ -17,7 +17,7 @@ from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.requests.waiting import Code
 from bridge.system.git import Git
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from runner.state.orders import DRAIN, MAINTENANCE, OperatorMode, Orders
 
 pytestmark = pytest.mark.bus
@@ -194,7 +194,7 @@ class TestPushes:
         run = client.run("noop")
         with keyed.context() as context:
             context.announcer.begin()
-            poller = Poller(context)
+            poller = Composer(context).poller()
             while poller.poll():
                 context.announcer.announce_if_due()
             context.announcer.announce_if_due()
@@ -244,7 +244,7 @@ class TestPushes:
         client.run("noop")
         with keyed.context(bus={"presence_s": None}) as context:
             context.announcer.begin()
-            Poller(context).poll()
+            Composer(context).poller().poll()
             context.announcer.announce_if_due()
             context.announcer.end()
         assert {len(specs) for specs in pushed} == {1}
@@ -255,7 +255,7 @@ class TestPushes:
         run = client.run("noop")
         with keyed.context() as context:
             context.announcer.begin()
-            poller = Poller(context)
+            poller = Composer(context).poller()
             while poller.poll():
                 pass
             assert "hidden ref" in context.announcer.refused
@@ -270,7 +270,7 @@ class TestPushes:
         monkeypatch.setattr("runner.state.announcer.signed_presence", full)
         with keyed.context() as context:
             context.announcer.begin()
-            poller = Poller(context)
+            poller = Composer(context).poller()
             while poller.poll():
                 context.announcer.announce_if_due()
         assert run.status().state is State.SUCCEEDED

@@ -30,8 +30,7 @@ from runner.bus.bus import Pushed
 from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve.answer import Outcome
-from runner.serve.dispatch import dispatcher_of, pending_answers_of
-from runner.serve.execute import answers_of
+from runner.serve.compose import Composer
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action, decide
 from runner.serve.tracked import Tracker
@@ -136,7 +135,7 @@ class Protocol(RuleBasedStateMachine):
         if held and (branch.name, branch.tip) not in self.lapsed[name]:
             assert action is Action.WAIT, "a claim is respected until its lease has lapsed"
         if action in (Action.CANCEL, Action.SUPERSEDE, Action.LOSE):
-            dispatcher_of(context).apply(read_candidate(context.bus.git, branch), action)
+            Composer(context).dispatcher().apply(read_candidate(context.bus.git, branch), action)
         if action is not Action.TAKE:
             return
         lease = Lease(context.author, branch)
@@ -167,10 +166,10 @@ class Protocol(RuleBasedStateMachine):
         self.holds[name] = None
         if how == "crash":
             self.seen[name], self.lapsed[name] = Tracker(Path(), print), set()
-            pending_answers_of(context).push()
+            Composer(context).pending_answers().push()
         elif lease and how == "answer":
             lease.log.add(b"the end\n" * chunk)
-            answers_of(context).answer(lease, Outcome(State.SUCCEEDED, GOOD))
+            Composer(context).answers().answer(lease, Outcome(State.SUCCEEDED, GOOD))
         elif lease:
             lease.advance(State.REQUESTED)
             context.ledger.mark_settled(branch=lease.branch, state="handed back")

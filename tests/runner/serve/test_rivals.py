@@ -11,9 +11,8 @@ import pytest
 from runner.admit.manifests import read_candidate
 from runner.bus.backoff import WIDEST, Spread
 from runner.bus.bus import Bus
-from runner.serve.dispatch import dispatcher_of
+from runner.serve.compose import Composer
 from runner.serve.next_action import Action
-from runner.serve.poll import Poller
 
 
 def lost(times):
@@ -86,7 +85,7 @@ def test_a_runner_that_lost_a_claim_asks_before_it_claims_again(pair, requester,
 
     def take(context, branch):
         read = context.keys.reader.read_branch(context.bus.git, branch, tips[context.policy.id][branch])
-        return dispatcher_of(context).apply(read_candidate(context.bus.git, read), Action.TAKE)
+        return Composer(context).dispatcher().apply(read_candidate(context.bus.git, read), Action.TAKE)
 
     for branch in branches[:2]:
         assert take(one, branch)
@@ -105,10 +104,10 @@ def test_after_a_lost_claim_the_bus_is_listed_again(pair, requester, monkeypatch
     one, two = pair
     for _ in range(3):
         requester.send(requester.manifest())
-    poller, fetch = Poller(two), two.bus.fetch
+    poller, fetch = Composer(two).poller(), two.bus.fetch
     tips = fetch()
     # The second runner reads the bus before the first one has served it, and works on what it read.
-    rival = Poller(one)
+    rival = Composer(one).poller()
     while rival.poll():
         pass
     monkeypatch.setattr(two.bus, "fetch", lambda: tips)

@@ -24,10 +24,10 @@ from runner.admit.admission import keeps_unsigned_answer
 from runner.bus.bus import Pushed
 from runner.policy import load_policy
 from runner.serve import tracked as deciding
+from runner.serve.compose import Composer
 from runner.serve.lease import Lease
 from runner.serve.loop import once
 from runner.serve.next_action import Action, decide
-from runner.serve.poll import Poller
 from runner.serve.tracked import TrackedRequest, Tracker
 from runner.state import signing_key
 from runner.state.recover import open_ledger
@@ -273,7 +273,7 @@ def test_a_poll_bounds_the_search_and_serves_new_requests_meanwhile(context, cli
     for i in range(3):
         put(forger, buried, {wire.STATE: said(buried, sequence=i)})
     new = client.run("noop")
-    poller = Poller(context)
+    poller = Composer(context).poller()
 
     assert poller.poll()
     assert new.status().state is State.SUCCEEDED
@@ -398,7 +398,7 @@ def test_a_fleet_s_file_may_hold_several_keys(keyed, tmp_path):
 
 
 def test_a_poll_goes_on_while_a_branch_is_settled(context, run, forger):
-    poller = Poller(context)
+    poller = Composer(context).poller()
     assert poller.poll()
     put(forger, run, {wire.STATE: said(run)})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.bus.wire import State
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 
 pytestmark = pytest.mark.bus
 
@@ -47,7 +47,7 @@ def test_row_93_where_the_server_does_not_say_so_answers_come_less_and_less_ofte
     before = int(git(bus, "rev-list", "--count", aliased.branch))
     with keyed.context() as context:
         context.bus.git("config", "protocol.version", "0")
-        poller = Poller(context)
+        poller = Composer(context).poller()
         for _ in range(12):
             poller.poll()
 

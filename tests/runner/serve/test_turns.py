@@ -17,7 +17,7 @@ from bridge.requests.binding import Binding
 from bridge.system.git import Git
 from bridge.system.git_output import refs
 from runner.policy import load_policy
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from runner.serve.queue import FairQueue, Requesters, take_turns
 from runner.serve.tracked import TrackedRequest
 from runner.state.ledger import Ledger
@@ -92,7 +92,7 @@ def now():
 
 def serve_some(keyed, poller, **policy):
     with keyed.context(**policy) as context:
-        polls = Poller(context)
+        polls = Composer(context).poller()
         for _ in range(poller):
             polls.poll()
 
@@ -261,7 +261,7 @@ def test_row_33_a_name_that_is_new_queues_behind_those_that_are_here(bus, keyed,
     """New names without end would always be the ones that had no turn for longest."""
     honest = put_requests(bus, "someone", 2, began=now)
     with keyed.context() as context:
-        polls = Poller(context)
+        polls = Composer(context).poller()
         for i in range(6):
             put_requests(bus, f"flood {i}", 1, prefix="mac-bridge/", began=now - 100 - 10 * i)
             polls.poll()

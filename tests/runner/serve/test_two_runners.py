@@ -13,8 +13,8 @@ from bridge.bus import history, presence
 from bridge.bus.branch_names import new_nonce
 from bridge.bus.wire import State
 from bridge.system.git import Git
+from runner.serve.compose import Composer
 from runner.serve.loop import once
-from runner.serve.poll import Poller
 from tests.runner.conftest import utc
 
 pytestmark = pytest.mark.bus
@@ -34,7 +34,7 @@ def serving(host):
             if announced:
                 context.announcer.begin()
                 context.announcer.announce_if_due()
-            return Poller(context), context
+            return Composer(context).poller(), context
 
         yield begin
 

@@ -21,8 +21,8 @@ from bridge.requests.on_branch.carrier import CarriedRequest
 from bridge.system.git import Git
 from runner.bus.bus import Pushed
 from runner.doctor.readiness import examine
+from runner.serve.compose import Composer
 from runner.serve.lease import Lease
-from runner.serve.poll import Poller
 from tests.conftest import git
 
 pytestmark = pytest.mark.bus
@@ -430,7 +430,7 @@ class TestTheRunner:
             two.forwarder.see(two.bus.sessions, {})
             assert git(bus, "rev-parse", run.branch) == run.commit
             for context in (one, two):
-                Poller(context).poll()
+                Composer(context).poller().poll()
         assert run.status().state is State.SUCCEEDED
         assert int(git(bus, "rev-list", "--count", "--grep=claimed", run.branch)) == 1
 

@@ -14,11 +14,9 @@ from runner.admit.admission import admit
 from runner.admit.manifests import read_candidate
 from runner.bus.bus import Pushed
 from runner.serve.answer import Outcome
-from runner.serve.dispatch import pending_answers_of
-from runner.serve.execute import answers_of
+from runner.serve.compose import Composer
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action, decide
-from runner.serve.poll import Poller
 from runner.serve.tracked import TrackedRequest
 from runner.state.archive import store
 from runner.state.identity import instance_of
@@ -122,11 +120,11 @@ def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
         outcome = Outcome(State.SUCCEEDED, good, admitted.request, admitted)
         lease.log.add(b"the end of a log\n")
         context.bus.url += "-that-is-gone"
-        assert answers_of(context).answer(lease, outcome) is None
+        assert Composer(context).answers().answer(lease, outcome) is None
         path = context.policy.state / "ledger.sqlite"
     DAMAGE["no database"](path)
     with host.context() as context:
-        pending_answers_of(context).push()
+        Composer(context).pending_answers().push()
     assert host.result(name).state == "succeeded"
     assert not ran.exists()
 
@@ -202,7 +200,7 @@ def test_a_claim_by_a_copy_of_the_whole_disk_is_respected(host, requester, ran):
         lease = Lease(one.author, branch)
         assert lease.advance(State.CLAIMED) is Pushed.DONE
 
-        poller = Poller(two)
+        poller = Composer(two).poller()
         assert not poller.poll()
         assert not poller.poll()
 

@@ -6,8 +6,8 @@ import pytest
 
 from bridge.bus.notes import REF
 from runner.bus.bus import Bus
+from runner.serve.compose import Composer
 from runner.serve.loop import once
-from runner.serve.poll import Poller
 from runner.upkeep.answer_notes import AnswerNotes
 
 pytestmark = pytest.mark.bus
@@ -22,7 +22,7 @@ def answer(client, keyed):
         keyed.key()
         with keyed.context(bus={"notes": True, **bus}) as context:
             poller, notes = (
-                Poller(context),
+                Composer(context).poller(),
                 AnswerNotes(context.to_note, context.author, context.presets, context.operator.tell),
             )
             while poller.poll():

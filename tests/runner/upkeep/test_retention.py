@@ -22,12 +22,10 @@ from bridge.manifest import format_time
 from bridge.system.git import Git
 from runner.bus.damage import damage
 from runner.policy import Retention, load_policy
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from runner.state import archive as archives
 from runner.state.ledger import Ledger
 from runner.upkeep import retention
-from runner.upkeep.chores import Chores
-from runner.upkeep.retention import apply_retention
 
 
 def branches(bus):
@@ -70,7 +68,7 @@ def old(requester, host):
 def test_what_has_no_answer_stays_however_old_it_is(host, old, state):
     branch = old(state, days=3000)
     with host.context() as context:
-        swept = apply_retention(context, Retention(days=1, keep=1))
+        swept = Composer(context).sweeper().sweep(Retention(days=1, keep=1))
     assert swept.deleted == []
     assert (swept.answered, swept.unanswered) == (0, 1)
     assert branches(host.bus) == [branch]
@@ -81,7 +79,7 @@ def test_what_has_no_answer_stays_however_old_it_is(host, old, state):
 def test_every_answer_goes_when_it_is_old(host, old, state):
     branch = old(state, days=31)
     with host.context() as context:
-        assert apply_retention(context, Retention(days=30)).deleted == [branch]
+        assert Composer(context).sweeper().sweep(Retention(days=30)).deleted == [branch]
     assert branches(host.bus) == []
 
 
@@ -102,7 +100,7 @@ def test_age_and_number(host, old, rule, left):
     ages = [0.02, 1, 2, 10]
     made = [old(State.SUCCEEDED, days=age) for age in sorted(ages, reverse=True)][::-1]
     with host.context() as context:
-        apply_retention(context, Retention(**rule))
+        Composer(context).sweeper().sweep(Retention(**rule))
     assert branches(host.bus) == sorted(made[i] for i in left)
 
 
@@ -111,12 +109,12 @@ def test_names_that_cannot_lie_beside_each_other_do_not_stop_the_archive(host, o
     first = old(State.SUCCEEDED, days=31)
     deep = old(State.SUCCEEDED, days=31, within="mac-bridge/touch-1700000000-abcdef")
     with host.context() as context:
-        assert set(apply_retention(context, Retention(days=30)).deleted) == {first, deep}
+        assert set(Composer(context).sweeper().sweep(Retention(days=30)).deleted) == {first, deep}
         requester.git("fetch", "--quiet", "--prune", "origin")
         below = old(State.SUCCEEDED, days=31, within=first)
         tip = requester.git.text("rev-parse", f"refs/remotes/origin/{below}")
         beside = old(State.SUCCEEDED, days=31)
-        swept = apply_retention(context, Retention(days=30))
+        swept = Composer(context).sweeper().sweep(Retention(days=30))
     assert {below, beside} <= set(swept.deleted)
     archive = Git.isolated(Path(swept.archive))
     assert archive.text("rev-parse", f"refs/apart/{tip}/{below}") == tip
@@ -154,7 +152,7 @@ def test_an_answer_that_just_came_stays_until_it_could_be_read(host, old):
     branch = old(State.SUCCEEDED, days=0)
     old(State.SUCCEEDED, days=0)
     with host.context() as context:
-        assert apply_retention(context, Retention(keep=1, days=0.0001)).deleted == []
+        assert Composer(context).sweeper().sweep(Retention(keep=1, days=0.0001)).deleted == []
     assert branch in branches(host.bus)
 
 
@@ -169,7 +167,7 @@ def test_a_branch_that_moved_meanwhile_stays(host, old, requester, monkeypatch):
 
     monkeypatch.setattr(retention, "store", store_and_push)
     with host.context() as context:
-        swept = apply_retention(context, Retention(days=1))
+        swept = Composer(context).sweeper().sweep(Retention(days=1))
     assert (swept.deleted, swept.stayed) == ([], [branch])
     assert branches(host.bus) == [branch]
 
@@ -179,7 +177,7 @@ def test_nothing_is_deleted_where_the_archive_fails(host, old, tmp_path):
     (tmp_path / "a-file").touch()
     with host.context(retention={"days": 1, "archive": str(tmp_path / "a-file" / "archive.git")}) as context:
         context.bus.fetch()  # the times of what it brings confirm the clock
-        Chores(context).run_if_due()
+        Composer(context).chores().run_if_due()
     assert any("trying again in an hour" in line for line in host.told)
     assert branches(host.bus) == [branch]
 
@@ -188,14 +186,14 @@ def test_a_bus_that_lets_no_branch_go_is_reported(host, old, git):
     branch = old(State.SUCCEEDED, days=10)
     git(host.bus, "config", "receive.denyDeletes", "true")
     with host.context() as context:
-        swept = apply_retention(context, Retention(days=1))
+        swept = Composer(context).sweeper().sweep(Retention(days=1))
     assert (swept.deleted, swept.stayed) == ([], [branch])
 
 
 def test_the_archive_replaces_nothing(host, old, requester):
     branch = old(State.SUCCEEDED, days=10)
     with host.context() as context:
-        first = apply_retention(context, Retention(days=1))
+        first = Composer(context).sweeper().sweep(Retention(days=1))
         kept = Git.isolated(context.policy.state / "archive.git")
         tip = objects.resolve(kept, f"refs/heads/{branch}")
         assert first.deleted == [branch]
@@ -233,7 +231,7 @@ def test_the_store_forgets_what_was_deleted_and_keeps_what_waits(host, old):
         context.ledger.record_answer(branch=stays, state="succeeded", answer=tips[stays], expect=tips[stays])
         context.bus.protect(tips[stays])
         context.bus.protect(tips[gone])
-        apply_retention(context, Retention(days=1))
+        Composer(context).sweeper().sweep(Retention(days=1))
         assert git.text("for-each-ref", "--format=%(refname)", "refs/kept/") == f"refs/kept/{tips[stays]}"
         assert objects.resolve(git, f"refs/bus/{gone}") is None
 
@@ -241,7 +239,7 @@ def test_the_store_forgets_what_was_deleted_and_keeps_what_waits(host, old):
 def test_nothing_is_deleted_as_long_as_nothing_confirms_the_clock(host, old, monkeypatch):
     branch = old(State.SUCCEEDED, days=10)
     with host.context(retention={"days": 1}) as context:
-        chores = Chores(context)
+        chores = Composer(context).chores()
         chores.run_if_due()
         assert branches(host.bus) == [branch]
 
@@ -255,7 +253,7 @@ def test_serve_sweeps_now_and_then(host, old):
     branch = old(State.SUCCEEDED, days=10)
     with host.context(retention={"days": 1}) as context:
         context.bus.fetch()  # the times of what it brings confirm the clock
-        chores = Chores(context)
+        chores = Composer(context).chores()
         chores.run_if_due()
         assert branches(host.bus) == []
         old(State.SUCCEEDED, days=10)
@@ -272,7 +270,7 @@ def test_a_serving_runner_sweeps_in_portions(host, old, monkeypatch):
     now = time.monotonic()
     with host.context(retention={"days": 1}) as context:
         context.bus.fetch()  # the times of what it brings confirm the clock
-        chores = Chores(context)
+        chores = Composer(context).chores()
         chores.run_if_due()
         assert len(branches(host.bus)) == 1
         chores.run_if_due()
@@ -308,7 +306,7 @@ def test_a_flood_of_answered_requests_stays_usable(host, old, requester, ran):
     request = requester.send(requester.manifest("touch"))
     with host.context(retention={"keep": 5}) as context:
         context.bus.fetch()  # the times of what it brings confirm the clock
-        poller, chores = Poller(context), Chores(context)
+        poller, chores = Composer(context).poller(), Composer(context).chores()
         assert poller.poll()
         chores.run_if_due()
         assert not poller.poll()
@@ -379,7 +377,7 @@ def test_hundreds_go_in_a_few_transactions_and_one_that_runs_stays(
     made = flood(300)
     transactions = count_transactions()
     with host.context() as context:
-        swept = apply_retention(context, Retention(keep=1))
+        swept = Composer(context).sweeper().sweep(Retention(keep=1))
 
     assert swept.deleted == made[:-1]
     assert branches(host.bus) == sorted([made[-1], runs])
@@ -403,7 +401,7 @@ def test_branches_that_stay_hold_up_no_others(host, flood, count_transactions, g
     hook.chmod(0o755)
     transactions = count_transactions()
     with host.context() as context:
-        swept = apply_retention(context, Retention(days=1))
+        swept = Composer(context).sweeper().sweep(Retention(days=1))
 
     assert swept.stayed == [made[7], made[20], made[30]]
     assert branches(host.bus) == swept.stayed
@@ -414,7 +412,7 @@ def test_a_bus_that_knows_no_transactions_is_swept_too(host, flood, git, bus):
     made = flood(20)
     git(bus, "config", "receive.advertiseAtomic", "false")
     with host.context() as context:
-        assert apply_retention(context, Retention(days=1)).deleted == made
+        assert Composer(context).sweeper().sweep(Retention(days=1)).deleted == made
     assert branches(host.bus) == []
 
 
@@ -457,7 +455,7 @@ def test_a_damaged_archive_is_filled_again_from_what_is_still_on_the_bus(host, f
         archive = context.policy.archive
         retention.store(context.bus.git, archive, context.bus.fetch())
         lose_a_file(archive, made[1])
-        swept = apply_retention(context, Retention(days=1))
+        swept = Composer(context).sweeper().sweep(Retention(days=1))
     assert swept.deleted == made
     assert branches(archive) == made
     assert damage(archive, quick=False) == ""
@@ -477,13 +475,13 @@ DAMAGE = {
 def test_a_damaged_archive_is_moved_aside_and_what_is_whole_is_kept(host, flood, old, harm):
     first = flood(3)
     with host.context() as context:
-        apply_retention(context, Retention(days=1))
+        Composer(context).sweeper().sweep(Retention(days=1))
         archive = context.policy.archive
     harm(archive)
     second = old(State.SUCCEEDED, days=10)
 
     with host.context() as context:
-        swept = apply_retention(context, Retention(days=1))
+        swept = Composer(context).sweeper().sweep(Retention(days=1))
 
     assert swept.deleted == [second]
     assert damage(archive, quick=False) == ""
@@ -494,7 +492,7 @@ def test_a_damaged_archive_is_moved_aside_and_what_is_whole_is_kept(host, flood,
 def test_a_runner_serves_while_its_archive_cannot_be_mended(host, flood, requester, monkeypatch):
     flood(1)
     with host.context() as context:
-        apply_retention(context, Retention(days=1))
+        Composer(context).sweeper().sweep(Retention(days=1))
         archive = context.policy.archive
     (archive / "HEAD").write_bytes(b"")
 
@@ -511,7 +509,7 @@ def test_a_runner_serves_while_its_archive_cannot_be_mended(host, flood, request
 def test_an_archive_whose_mending_was_killed_is_there_again(host, flood):
     made = flood(2)
     with host.context() as context:
-        apply_retention(context, Retention(days=1))
+        Composer(context).sweeper().sweep(Retention(days=1))
         archive = context.policy.archive
     archive.rename(archive.with_name("archive.git.new"))
 

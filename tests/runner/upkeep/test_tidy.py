@@ -10,9 +10,8 @@ from bridge.bus import objects
 from bridge.bus.branch_names import new_nonce
 from bridge.bus.wire import State
 from bridge.system.git import Git
-from runner.serve.poll import Poller
+from runner.serve.compose import Composer
 from runner.upkeep import tidy
-from runner.upkeep.chores import Chores
 
 pytestmark = pytest.mark.bus
 
@@ -33,12 +32,12 @@ def test_what_was_deleted_from_the_bus_is_removed_once_the_store_has_grown(
     git("update-ref", ref, junk)
 
     with keyed.context() as context:
-        poller = Poller(context)
+        poller = Composer(context).poller()
         context.bus.fetch()
         git("update-ref", "-d", ref)
         run = client.run("noop")
         poller.poll()
-        Chores(context).run_if_due()
+        Composer(context).chores().run_if_due()
 
         assert objects.is_commit(context.bus.git, junk) is (room > 0)
         later = client.run("noop")

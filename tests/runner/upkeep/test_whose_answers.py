@@ -16,8 +16,9 @@ from bridge.client import Client
 from bridge.manifest import format_time, parse_time
 from bridge.system.git import Git
 from runner.policy import Retention
+from runner.serve.compose import Composer
 from runner.state.ledger import FOREIGN, NOT_RUN, RAN, AnswerOnBus, Ledger
-from runner.upkeep.retention import apply_retention, choose
+from runner.upkeep.retention import choose
 
 DAY = 86_400.0
 NOW = 1_800_000_000.0
@@ -143,7 +144,7 @@ def test_forged_answers_displace_none_whatever_their_times(host, requester, ran,
     with host.context() as context:
         for branch in honest:
             context.ledger.note_given(branch, ran=True, at=time.time() - 7200)
-        assert apply_retention(context, Retention(keep=2, days=1)).deleted == []
+        assert Composer(context).sweeper().sweep(Retention(keep=2, days=1)).deleted == []
     assert branches(host.bus) == sorted(honest + forged)
 
 
@@ -163,7 +164,7 @@ def test_refused_and_cancelled_requests_displace_no_answer(host, requester, ran)
         assert kinds == {honest: RAN, **dict.fromkeys(refused, NOT_RUN)}
         for each in known:
             context.ledger.note_given(each.branch, ran=each.kind == RAN, at=time.time() - 7200)
-        deleted = apply_retention(context, Retention(keep=1)).deleted
+        deleted = Composer(context).sweeper().sweep(Retention(keep=1)).deleted
     assert honest in branches(host.bus)
     assert set(deleted) < set(refused)
 
@@ -189,7 +190,7 @@ def test_a_runner_that_lost_its_ledger_counts_from_what_it_sees(host, requester,
     for path in (host.bus.parent / "runners" / "state-one").glob("ledger.sqlite*"):
         path.unlink()
     with host.context() as context:
-        assert apply_retention(context, Retention(keep=1, days=0.0001)).deleted == []
+        assert Composer(context).sweeper().sweep(Retention(keep=1, days=0.0001)).deleted == []
 
 
 def test_a_clone_deletes_only_what_it_sent(client, requester, host, ran):
