@@ -1,12 +1,8 @@
 """Back-off from failures, which are retried less and less often, and from rivals, which take the same requests."""
 
-import random
 import time
-from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-_Item = TypeVar("_Item")
 FIRST_S = 0.5
 LONGEST_S = 60.0
 _MOST_DOUBLED = 20
@@ -70,11 +66,3 @@ class Spread:
     def win(self) -> None:
         """Record that this runner won a claim."""
         self._width = max(1.0, self._width * (1 - _NARROWS))
-
-    def mix(self, items: Sequence[_Item], stays: Container[_Item] = ()) -> list[_Item]:
-        """Return the items with the first ``width`` in any order. Those in ``stays`` keep their places."""
-        places = [i for i, item in enumerate(items) if item not in stays][: self.width]
-        mixed = list(items)
-        for i, j in zip(places, random.sample(places, len(places)), strict=True):
-            mixed[i] = items[j]
-        return mixed

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Protocol
 
 from bridge.bus import branch_names, exact_refs, history, oversized
-from bridge.bus.history import RequestBranch
 from bridge.bus.hosts.push_end import PushEnd, PushError
 from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError
 from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.system.process import Completed
-from bridge.verify.signed_history import Reader
 from runner import policy
 from runner.bus.fetch import Fetcher
 from runner.bus.store import open_store, token_of
@@ -325,32 +323,3 @@ class Budget:
         If the bus's readers lag, a requester must be able to read a heartbeat, and to cancel upon it, before the next.
         """
         return max(self.first_s, self._window_s / max(1, self.per_minute - _RESERVE))
-
-
-def read_each(
-    git: Git,
-    tips: Mapping[str, str],
-    failed: Callable[[str, Exception], None],
-    reader: Reader,
-    commits: int | None = None,
-) -> dict[str, RequestBranch]:
-    """Read many branches, given as ``{branch: commit id}``. Bad ones are found by halving, and passed to ``failed``.
-
-    ``commits`` bounds the search for signed states, as in ``Reader.read_branches``. For branches that have ended,
-    foreign commits and cancellations are not looked for: no caller needs them.
-    """
-    if not tips:
-        return {}
-    try:
-        # If only signed states count, the signatures decide which of several states ended a branch.
-        plain = None if reader.has_keys else history.read_branches(git, tips, ended_whole=False)
-        return reader.read_branches(git, tips, plain, commits)
-    except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
-        branches = list(tips)
-        if len(branches) == 1:
-            failed(branches[0], error)
-            return {}
-    middle = len(branches) // 2
-    halves = ({branch: tips[branch] for branch in half} for half in (branches[:middle], branches[middle:]))
-    first, second = (read_each(git, half, failed, reader, commits) for half in halves)
-    return first | second

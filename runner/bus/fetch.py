@@ -67,7 +67,8 @@ class Fetcher:
         self._has_served_first = False
         # Whether the bus failed to send a commit that was requested alone in this poll.
         self._is_broken = False
-        # Branches that took too long to be fetched alone, and when each may be tried again.
+        # Branches that took too long to be fetched alone, and when each may be tried again. Not in a commit's record:
+        # any commit of the branch may take as long.
         self._late: dict[str, float] = {}
         self._is_behind = True
 

@@ -12,7 +12,7 @@ from bridge.errors import RefusedError, UsageError
 from bridge.manifest import COMMIT
 from runner.admit.approvals import Approvals
 from runner.admit.manifests import read_candidate
-from runner.bus.bus import Bus, read_each
+from runner.bus.bus import Bus
 from runner.ownership import user_name
 from runner.policy import Policy, load_policy
 from runner.refusal import Refusal
@@ -70,7 +70,7 @@ def _branch_of(commit: str, policy: Policy) -> str:
     tips = bus.sightings.judge(bus.listing.tips)
     here = objects.locate(bus.git, set(tips.values()))
     known = {name: tip for name, tip in tips.items() if tip in here and tip != commit}
-    branches = read_each(bus.git, known, lambda _branch, _error: None, signing_key.reader(policy))
+    branches = signing_key.reader(policy).read_each(bus.git, known, lambda _branch, _error: None)
     names = [name for name, tip in tips.items() if tip == commit]
     names += [branch.name for branch in branches.values() if branch.request == commit]
     if not names:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from bridge.common import limits
-from runner.bus.bus import read_each
 from runner.host.clock import Clock
 from runner.parts import Author, Operator
 from runner.serve.dispatch import CLOCK, UNFIT, PendingAnswers
@@ -33,7 +32,7 @@ class Poller:
         self._tracker, self._scheduler, self._pending = tracker, scheduler, pending
         # How often each commit killed an earlier process of this runner.
         self._died = self._ledger.attempts()
-        # The branches that the operator was told of: while the bus has more than are looked at, they come and go.
+        # The left-out branches that the operator knows of. A branch that was never fetched has no record.
         self._left_out: dict[str, str] = {}
 
     @property
@@ -52,7 +51,9 @@ class Poller:
         bus, tracker = self._bus, self._tracker
         unsent = self._pending.push()
         tips = bus.fetch()
-        if order.takes_requests and self._forwarder.see(bus.sessions, tips):
+        forwarder = self._forwarder
+        forwards = order.takes_requests and not forwarder.is_idle(bus.sessions)
+        if forwards and forwarder.see(bus.sessions, tips):
             tips = bus.fetch()
         self._tell_left_out()
         if news := self._clock.news():
@@ -89,17 +90,18 @@ class Poller:
     def _read_counted(self, requests: Sequence[TrackedRequest]) -> None:
         """Read branches. Count new commits first, so that the next process knows which commit killed this one."""
         new = {each.branch.tip for each in requests if not each.is_harmless}
-        if new:
-            self._ledger.record_attempt(new)
         tips = {each.branch.name: each.branch.tip for each in requests}
-        failed, git = self._tracker.mark_failed, self._bus.git
-        branches = read_each(git, tips, failed, self._reader, limits.UNSIGNED_A_POLL)
+        failed: list[tuple[str, Exception]] = []
+        with self._ledger.attempting(new):
+            branches = self._reader.read_each(
+                self._bus.git, tips, lambda *failure: failed.append(failure), limits.UNSIGNED_A_POLL
+            )
+        for failure in failed:
+            self._tracker.mark_failed(*failure)
         for request in requests:
             request.is_harmless = True
             if branch := branches.get(request.branch.name):
                 request.branch, request.is_read = branch, True
-        if new:
-            self._ledger.clear_attempts(new)
 
     def _report(self, reasons: Mapping[str, str]) -> None:
         """Publish why each request waits, and which fault of this host or of the bus keeps requests waiting, if any."""

@@ -4,12 +4,14 @@ The requester of a signed request is its signer. An unsigned request can contain
 prefix may push below many longer ones. So turns are shared level by level, as docs/security.md says.
 """
 
+import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 from bridge.bus import branch_names
 from bridge.bus.branch_names import Requester, pattern_prefixes, unsigned_requester
@@ -26,6 +28,7 @@ from runner.policy import Policy
 from runner.serve.tracked import TrackedRequest
 from runner.state.ledger import Ledger
 
+_Item = TypeVar("_Item")
 _HOUR_S = 3600.0
 # Each of so many turns goes to the first request in fair order, whatever its preset's priority: none waits for ever.
 _FAIR_TURN = 4
@@ -83,8 +86,8 @@ class FairQueue:
         fair = take_turns(allowed, who.__getitem__, self._last)
         ignores_priority = self._turn % _FAIR_TURN == _FAIR_TURN - 1
         if self._priority_of is None or ignores_priority:
-            return self._spread.mix(fair, blocked)
-        mixed = self._spread.mix(self._preferred(fair, self._priority_of), blocked)
+            return mix(fair, self._spread.width, blocked)
+        mixed = mix(self._preferred(fair, self._priority_of), self._spread.width, blocked)
         return self._preferred(mixed, self._priority_of)
 
     def _preferred(self, fair: list[TrackedRequest], priority: Callable[[str], int]) -> list[TrackedRequest]:
@@ -180,6 +183,15 @@ def take_turns(
     ordered = sorted(groups, key=lambda key: (last[key], groups[key][0].age))
     queues = [take_turns(groups[key], who, last, level + 1) for key in ordered]
     return [request for row in zip_longest(*queues) for request in row if request is not None]
+
+
+def mix(items: Sequence[_Item], width: int, stays: Container[_Item] = ()) -> list[_Item]:
+    """Return the items with the first ``width`` in any order. Those in ``stays`` keep their places."""
+    places = [i for i, item in enumerate(items) if item not in stays][:width]
+    mixed = list(items)
+    for i, j in zip(places, random.sample(places, len(places)), strict=True):
+        mixed[i] = items[j]
+    return mixed
 
 
 def _signed(commit: bytes, branch: RequestBranch, signers: Path) -> Requester | None:

@@ -178,18 +178,13 @@ class Scheduler:
         candidate, action = self._candidate(request)
         if candidate is None or not self._obey().takes_requests:
             return False
-        ledger, tip = self._ledger, request.branch.tip
-        # Count the attempt in the ledger first, so that a request that kills the runner is not retried for
-        # ever.
-        ledger.record_attempt([tip])
-        try:
+        # The attempt counts in the ledger, so that a request that kills the runner is not retried for ever.
+        with self._ledger.attempting([request.branch.tip]):
             admitted = self._dispatcher.try_admit(candidate) if runs and action is Action.TAKE else None
             if runs and admitted is None:
                 request.is_unadmitted = True
                 return False
             published = self._dispatcher.apply(candidate, action, admitted)
-        finally:
-            ledger.clear_attempts([tip])
         if isinstance(published, Waits) and published.reason == NOT_YET:
             # It is looked at again in the next poll.
             request.why = published.reason

@@ -46,18 +46,20 @@ class Forwarder:
         self._file = state_folder / "forwarded.json"
         self._tell = tell
         self._tips: Mapping[str, str] = {}
-        # The tip up to which each session's branch was read.
+        # By session and not in a record of a request: a session's branch is no request, and what was forwarded is
+        # remembered after its branch is gone. First the tip up to which each session's branch was read.
         self._read: dict[str, str] = {}
         self._known = self._load()
+
+    def is_idle(self, sessions: Mapping[str, str]) -> bool:
+        """Return whether no session was ever seen, as on a bus that forwards nothing."""
+        return not (sessions or self._known or self._read)
 
     def see(self, sessions: Mapping[str, str], requests: Mapping[str, str]) -> bool:
         """Forward what is new on the sessions' branches. Returns whether a request branch was created or moved.
 
         ``requests`` are the tips of the request branches.
         """
-        if not (sessions or self._known or self._read):
-            # No session was ever seen, as on a bus that forwards nothing.
-            return False
         created: dict[str, str] = {}
         if sessions is not self._tips:
             new, cancels = self._read_new(sessions, requests)

@@ -197,19 +197,23 @@ class Ledger:
             db.executemany("DELETE FROM branches WHERE branch = ?", gone)
             db.executemany("DELETE FROM answers WHERE branch = ?", gone)
 
-    def record_attempt(self, tips: Collection[str]) -> None:
-        """Count an attempt to handle commits from the bus, before it begins: handling them may kill this process."""
+    @contextmanager
+    def attempting(self, tips: Collection[str]) -> Iterator[None]:
+        """Handle commits from the bus in this block. The attempt counts first: handling them may kill this process."""
+        if not tips:
+            yield
+            return
         with self.transaction() as db:
             db.executemany(
                 "INSERT INTO attempts (tip, times) VALUES (?, 1)"
                 " ON CONFLICT (tip) DO UPDATE SET times = times + 1",
                 [(tip,) for tip in tips],
             )
-
-    def clear_attempts(self, tips: Collection[str]) -> None:
-        """Record that the attempt ended without a crash."""
-        with self.transaction() as db:
-            db.executemany("DELETE FROM attempts WHERE tip = ?", [(tip,) for tip in tips])
+        try:
+            yield
+        finally:
+            with self.transaction() as db:
+                db.executemany("DELETE FROM attempts WHERE tip = ?", [(tip,) for tip in tips])
 
     def attempts(self) -> dict[str, int]:
         """Return how many unfinished attempts each commit has: each is a crash or is going on now."""

@@ -12,7 +12,7 @@ from bridge.bus import branch_names, history, objects, wire
 from bridge.errors import InfrastructureError
 from bridge.system.git import Git
 from bridge.verify.signed_history import Reader
-from runner.bus.bus import KEPT, read_each
+from runner.bus.bus import KEPT
 from runner.bus.packed_refs import APART, HEADS
 from runner.state.ledger import Ledger
 
@@ -54,7 +54,7 @@ def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], 
     if prefix == APART:
         tips = {name.partition("/")[2]: oid for name, oid in tips.items()}
     safe = {name: tip for name, tip in tips.items() if branch_names.is_safe(name)}
-    branches = read_each(git, safe, lambda name, error: tell(f"{name} cannot be read: {error}"), reader)
+    branches = reader.read_each(git, safe, lambda name, error: tell(f"{name} cannot be read: {error}"))
     touched = [branch for branch in branches.values() if branch.state]
     for branch in touched:
         ledger.restore(branch.request, branch=branch.name, state=str(branch.current_state))

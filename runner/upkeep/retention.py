@@ -17,7 +17,7 @@ from bridge.bus import times
 from bridge.bus.branch_names import requested_at
 from bridge.verify.signed_history import Reader
 from runner.admit.admission import keeps_unsigned_answer
-from runner.bus.bus import Bus, read_each
+from runner.bus.bus import Bus
 from runner.bus.packed_refs import HEADS
 from runner.host.clock import Clock
 from runner.policy import Retention
@@ -71,7 +71,7 @@ class Sweeper:
         def failed(name: str, error: Exception) -> None:
             self.tell(f"{name} cannot be read: {error}")
 
-        branches = read_each(git, tips, failed, self.reader)
+        branches = self.reader.read_each(git, tips, failed)
         answered = {
             name
             for name, branch in branches.items()

@@ -13,6 +13,7 @@ from runner.bus.backoff import WIDEST, Spread
 from runner.bus.bus import Bus
 from runner.serve.compose import Composer
 from runner.serve.next_action import Action
+from runner.serve.queue import mix
 
 
 def lost(times):
@@ -23,7 +24,7 @@ def lost(times):
 
 
 def test_a_runner_without_rivals_keeps_the_order():
-    assert Spread().mix([1, 2, 3]) == [1, 2, 3]
+    assert mix([1, 2, 3], Spread().width) == [1, 2, 3]
 
 
 def test_each_lost_claim_doubles_the_choice_up_to_a_bound():
@@ -34,7 +35,7 @@ def test_the_first_requests_are_in_any_order_and_the_others_in_theirs():
     firsts = Counter()
     for seed in range(60):
         random.seed(seed)
-        mixed = lost(2).mix(list(range(10)))
+        mixed = mix(list(range(10)), lost(2).width)
         assert sorted(mixed[:4]) == [0, 1, 2, 3]
         assert mixed[4:] == [4, 5, 6, 7, 8, 9]
         firsts[mixed[0]] += 1
@@ -42,7 +43,7 @@ def test_the_first_requests_are_in_any_order_and_the_others_in_theirs():
 
 
 def test_what_others_hold_keeps_its_place_and_is_no_choice():
-    mixed = lost(1).mix(["held", "a", "held too", "b", "c"], {"held", "held too"})
+    mixed = mix(["held", "a", "held too", "b", "c"], lost(1).width, {"held", "held too"})
 
     assert (mixed[0], mixed[2], mixed[4]) == ("held", "held too", "c")
     assert sorted(mixed[1:4:2]) == ["a", "b"]
