@@ -274,20 +274,24 @@ class Preset(BaseModel):
         Raises:
             PresetError: with code ``missing_env`` for a setting that the host lacks.
         """
-        return [
-            [part for token in step.argv for part in self._fill(token, params, env)] for step in self.steps
-        ]
-
-    def _fill(self, token: str, values: Mapping[str, Value], env: Mapping[str, str]) -> list[str]:
-        if setting := _ENV_TOKEN.fullmatch(token):
-            name = setting["name"]
-            if not env.get(name):
-                fix = f"On the runner, set {name} under `env` in the policy file."
-                raise PresetError(f"{self.name} needs the setting {name}", code="missing_env", fix=fix)
-            return [env[name]]
-        if param := _PARAM_TOKEN.fullmatch(token):
-            return self.params[param["name"]].argv(values[param["name"]])
-        return [token]
+        commands: list[list[str]] = []
+        for step in self.steps:
+            argv: list[str] = []
+            for token in step.argv:
+                if setting := _ENV_TOKEN.fullmatch(token):
+                    name = setting["name"]
+                    if not env.get(name):
+                        fix = f"On the runner, set {name} under `env` in the policy file."
+                        raise PresetError(
+                            f"{self.name} needs the setting {name}", code="missing_env", fix=fix
+                        )
+                    argv.append(env[name])
+                elif param := _PARAM_TOKEN.fullmatch(token):
+                    argv += self.params[param["name"]].argv(params[param["name"]])
+                else:
+                    argv.append(token)
+            commands.append(argv)
+        return commands
 
     def _value(self, name: str, value: object, *, is_text: bool = False) -> Value:
         """Return a parameter's checked value; name the preset and the parameter in errors."""

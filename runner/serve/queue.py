@@ -84,10 +84,11 @@ class FairQueue:
                 allowed.append(request)
         self._alert(count)
         fair = take_turns(allowed, who.__getitem__, self._last)
+        width = self._spread.width
         ignores_priority = self._turn % _FAIR_TURN == _FAIR_TURN - 1
         if self._priority_of is None or ignores_priority:
-            return mix(fair, self._spread.width, blocked)
-        mixed = mix(self._preferred(fair, self._priority_of), self._spread.width, blocked)
+            return mix(fair, width, blocked) if width > 1 else fair
+        mixed = mix(self._preferred(fair, self._priority_of), width, blocked)
         return self._preferred(mixed, self._priority_of)
 
     def _preferred(self, fair: list[TrackedRequest], priority: Callable[[str], int]) -> list[TrackedRequest]:

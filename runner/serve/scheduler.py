@@ -113,14 +113,21 @@ class Scheduler:
     def _work(self, requests: list[TrackedRequest], *, runs: bool) -> bool | None:
         """Run the first request that is admitted or, without ``runs``, answer the first one that is not.
 
+        Requests that were checked a moment ago are left out. If requests wait for an approval, the one that was last
+        checked longest ago comes first.
+
         After ``BUDGET_S`` the rest is left to the next poll. Returns whether there was one, or None if the bus does
         not answer.
         """
-        until = time.monotonic() + BUDGET_S
-        for i, request in enumerate(self._due(requests, runs=runs)):
+        began = time.monotonic()
+        for request in requests:
+            request.why = request.checked_reason or request.why
+        fits = (request for request in requests if request.is_unadmitted is not runs)
+        due = [request for request in fits if began - request.checked_at >= APPROVAL_RECHECK_S]
+        for i, request in enumerate(due if runs else sorted(due, key=attrgetter("checked_at"))):
             if self._stop.is_set():
                 return None
-            if i and time.monotonic() > until:
+            if i and time.monotonic() > began + BUDGET_S:
                 self.has_more = True
                 break
             self._heartbeat.touch()
@@ -146,20 +153,6 @@ class Scheduler:
                 self.has_more = True
                 break
         return False
-
-    def _due(self, requests: list[TrackedRequest], *, runs: bool) -> list[TrackedRequest]:
-        """Return the requests that may run or, without ``runs``, the others that were not checked a moment ago."""
-        due: list[TrackedRequest] = []
-        for request in requests:
-            try:
-                request.why = request.checked_reason or request.why
-                is_due = time.monotonic() - request.checked_at >= APPROVAL_RECHECK_S
-                if is_due and request.is_unadmitted is not runs:
-                    due.append(request)
-            except Exception as error:  # noqa: BLE001 - one branch does not stop the others
-                self._tracker.mark_failed(request.branch.name, error)
-        # If requests wait for an approval, the one that was last checked longest ago comes first.
-        return due if runs else sorted(due, key=attrgetter("checked_at"))
 
     def _count_turn(self, request: TrackedRequest) -> None:
         try:
