@@ -26,7 +26,7 @@ from engine.evals.rate_distortion.sources import DISTRIBUTIONS, draw
 from engine.evals.rate_distortion.table import RatePlan, table
 from engine.mx import mx
 
-GOALS = {2.25: 0.0935, 3.25: 0.0205, 4.25: 0.0050, 6.25: 3.1e-4}
+GOALS = {2.25: 0.079, 3.25: 0.0186, 4.25: 0.0046, 6.25: 2.8e-4}
 DIM = 128
 REST = 0.02  # seconds until the threads of the arm before wait no more: until then they take processor time
 

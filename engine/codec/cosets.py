@@ -11,7 +11,7 @@ of ``bits`` bits:
 So every pattern of bits is a codeword, and no codeword has two patterns.
 """
 
-from engine.codec.lattice import two_largest
+from engine.codec.lattice import tree_sum, two_largest
 from engine.codec.spec import SHIFT, UNIT
 from engine.mx import mx
 
@@ -29,6 +29,33 @@ def inside(point: mx.array, q: int) -> mx.array:
     negative = (moved.prod(axis=-2, keepdims=True) < 0).astype(mx.float32)
     eight = size.sum(axis=-2, keepdims=True) * 0.5 - negative * size.min(axis=-2, keepdims=True)
     return (mx.maximum(two_largest(size, -2), eight) < q).astype(mx.float32)
+
+
+def at_wall(z: mx.array, point: mx.array, q: int) -> mx.array:
+    """Return columns moved onto the wall of the cell that their nearest points are furthest behind.
+
+    Both are ``[8, blocks]``. A wall is the plane of all x whose inner product with a minimal vector is that of the
+    outermost codewords. ``inside`` says which vector has the largest inner product with a point. The codeword nearest
+    to a column outside is nearly always the point nearest to where the column arrives.
+    """
+    shift = mx.array(SHIFT, dtype=mx.int32)[:, None]
+    moved = 8 * mx.round(point * 2).astype(mx.int32) - shift
+    negative = (moved < 0).astype(mx.int32)
+    parity = negative.sum(axis=-2, keepdims=True) & 1
+    size = mx.abs(moved)
+    key = (size << 3) | mx.arange(7, -1, -1)[:, None]  # no two coordinates are equal
+    first = key.max(axis=-2, keepdims=True)
+    second = mx.where(key == first, 0, key).max(axis=-2, keepdims=True)
+    least = key.min(axis=-2, keepdims=True)
+    eight = size.sum(axis=-2, keepdims=True) - 2 * parity * (least >> 3)
+    halves = eight > 2 * ((first >> 3) + (second >> 3))
+    magnitude = mx.where(halves, 1, 2 * (key >= second).astype(mx.int32))
+    flipped = negative ^ (halves & (key == least)).astype(mx.int32) * parity
+    normal = magnitude * (1 - 2 * flipped)  # twice the minimal vector
+    top = q + ((normal * shift).sum(axis=-2, keepdims=True) >> 5)
+    along = normal.astype(mx.float32)
+    excess = 0.5 * tree_sum(z * along, -2) - top.astype(mx.float32)
+    return z - along * (0.25 * excess)
 
 
 def label(point: mx.array, bits: int) -> mx.array:

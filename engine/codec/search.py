@@ -7,33 +7,36 @@ error is used. The choice of trials (``engine.codec.spec.EFFORTS``) does not aff
 
 from typing import NamedTuple
 
-from engine.codec.cosets import inside
+from engine.codec.cosets import at_wall, inside
 from engine.codec.lattice import nearest_e8, tree_sum, two_largest
 from engine.codec.scales import scale_of_square, step
-from engine.codec.spec import BETA_GAP, OCTAVE, Guess, Layout, Search, safe_margin
+from engine.codec.spec import BETA_GAP, LIMIT, OCTAVE, Guess, Layout, Search, safe_margin
 from engine.mx import mx
 
 COLUMNS = 2048  # blocks (of one or several scales) that are tried together
-OUTSIDE = 2.0**60  # added to the squared distance of a block that has no codeword near it
+OUTSIDE = 2.0**60  # the squared distance of a block that has no codeword near it
 NEVER = 2.0**100  # an error larger than any real one
 
 
-def best_points(z: mx.array, q: int, shrinks: tuple[float, ...]) -> tuple[mx.array, mx.array, mx.array]:
+def best_points(z: mx.array, q: int, walls: int) -> tuple[mx.array, mx.array, mx.array]:
     """Return a codeword near each column of ``[8, blocks]``, its squared distance, and whether the nearest point fits.
 
-    The latter two are ``[1, blocks]``; the last one is 1.0 if the nearest point of E8 is a codeword, otherwise 0.0. In
-    that case, the points near the shrunk column are tried.
+    The latter two are ``[1, blocks]``; the last one is true if the nearest point of E8 is a codeword. Otherwise, the
+    column moves onto the wall that the point is behind, and from there again, until the point nearest to it fits.
     """
     point, far = nearest_e8(z)
-    fits = inside(point, q)
-    far = far + OUTSIDE * (1 - fits)
-    for shrink in shrinks:
-        other, _ = nearest_e8(z * shrink)
-        gap = z - other
-        far_other = tree_sum(gap * gap, -2) + OUTSIDE * (fits + (1 - inside(other, q)))
-        closer = (far_other < far).astype(mx.float32)
-        point = point + closer * (other - point)
-        far = mx.minimum(far, far_other)
+    fits = inside(point, q) > 0
+    far = mx.where(fits, far, OUTSIDE)
+    if walls:
+        small = mx.abs(z).max(axis=-2, keepdims=True) < LIMIT
+        near, last = z, point
+        for _ in range(walls):
+            near = at_wall(near, last, q)
+            last, _ = nearest_e8(near)
+            gap = z - last
+            done = small & (far == OUTSIDE) & (inside(last, q) > 0)
+            point = mx.where(done, last, point)
+            far = mx.where(done, tree_sum(gap * gap, -2), far)
     return point, far, fits
 
 
@@ -56,7 +59,7 @@ def choose(y: mx.array, layout: Layout, search: Search) -> tuple[mx.array, mx.ar
     usual = finest + search.stride * mx.arange(grid)[:, None]
     loud = safe + mx.array([-2 * BETA_GAP, -BETA_GAP, 0])[:, None]
     scales = mx.concatenate([usual, loud])
-    _, errors, _ = _tried(y, scales, layout.q, search.shrinks)
+    _, errors = _tried(y, scales, layout.q, search.walls)
 
     fine = mx.concatenate([errors[: search.count], errors[grid:-1]])
     coarse = mx.concatenate([errors[reach:grid], errors[grid + 1 :]])
@@ -65,7 +68,7 @@ def choose(y: mx.array, layout: Layout, search: Search) -> tuple[mx.array, mx.ar
     scale = mx.take_along_axis(scales, best, axis=0)
     beta = mx.take_along_axis((coarse < fine).astype(mx.int32), best[:, None], axis=0)[0]
     z = y * step(-(scale + BETA_GAP * beta))
-    points, *_ = best_points(z.reshape(8, -1), layout.q, search.shrinks)
+    points, *_ = best_points(z.reshape(8, -1), layout.q, search.walls)
     return scale, beta, points.reshape(y.shape)
 
 
@@ -73,18 +76,17 @@ def _choose_guessing(
     y: mx.array, of_vectors: tuple[mx.array, mx.array, mx.array], layout: Layout, search: Search, guess: Guess
 ) -> tuple[mx.array, mx.array, mx.array]:
     finest, safe, energy = of_vectors
-    guessed = _guessed(largest_product(y) * step(-finest), layout, search)
-    likely = finest + search.stride * guessed
+    product = largest_product(y) * step(-finest)
+    likely = search.stride * _guessed(product, layout, search)
     best: _Choice | None = None
-    pairs = max(1, COLUMNS // (2 * layout.blocks * y.shape[2]))
-    for i in range(0, len(guess.offsets), pairs):
-        fine = likely + mx.array(guess.offsets[i : i + pairs])[:, None]
-        tried = _tried(y, mx.concatenate([fine, fine + BETA_GAP]), layout.q, search.shrinks)
-        best = _better(best, _best_pairs(fine, *tried))
+    for offset in guess.offsets:
+        above = likely + offset
+        loud = product > (layout.q + guess.near) * step(above)
+        best = _better(best, _mixed(y, finest + above, loud, layout.q, search.walls))
         (y,) = mx.depends(
             [y], [best.points]
         )  # the next trial waits: MLX would hold the arrays of all trials at once
-    (points,), errors, _ = _tried(y, safe, layout.q, ())
+    (points,), errors = _tried(y, safe, layout.q, 0)
     assert best is not None  # noqa: S101 - every guess has offsets
     error = mx.where(best.error > guess.spare * energy, tree_sum(errors[0], 0), NEVER)
     best = _better(best, _Choice(safe - BETA_GAP, mx.ones(errors[0].shape, mx.int32), points, error))
@@ -100,21 +102,26 @@ class _Choice(NamedTuple):
     error: mx.array  # squared, `[1, n]`
 
 
-def _best_pairs(fine: mx.array, points: list[mx.array], errors: mx.array, fits: mx.array) -> _Choice:
-    """Choose among scales ``[m, n]``, each tried without and then with the beta bits.
+def _mixed(y: mx.array, scale: mx.array, loud: mx.array, q: int, walls: int) -> _Choice:
+    """Code at a scale ``[1, n]``; ``loud`` blocks, bool ``[blocks, n]``, have their beta bits set.
 
-    A block whose nearest point fits without its beta bit does not set it.
+    Another block whose nearest point is outside sets its bit if that errs less.
     """
-    pairs = len(fine)
-    without, coarse = mx.split(errors, 2)
-    coarse = mx.maximum(coarse, NEVER * fits[:pairs])
-    totals = tree_sum(mx.minimum(without, coarse), 1)[:, 0]
-    chosen = mx.argmin(totals, axis=0, keepdims=True).astype(mx.int32)
-    beta = mx.take_along_axis((coarse < without).astype(mx.int32), chosen[:, None], axis=0)[0]
-    index = chosen + pairs * beta
-    selected = [(index == i).astype(mx.float32) * some for i, some in enumerate(points)]
-    scale = mx.take_along_axis(fine, chosen, axis=0)
-    return _Choice(scale, beta, sum(selected[1:], start=selected[0]), totals.min(axis=0, keepdims=True))
+    fine, coarse = step(scale), step(scale + BETA_GAP)
+    inverse, coarse_inverse = step(-scale), step(-scale - BETA_GAP)
+
+    def coded(unit: mx.array) -> list[mx.array]:
+        points, far, fits = best_points((y * unit).reshape(8, -1), q, walls)
+        return [points.reshape(y.shape), far.reshape(loud.shape), fits.reshape(loud.shape)]
+
+    points, far, fits = coded(mx.where(loud, coarse_inverse, inverse))
+    with_beta, far_beta, _ = coded(coarse_inverse)
+    errors = far * mx.where(loud, coarse * coarse, fine * fine)
+    others = far_beta * (coarse * coarse)
+    change = ~loud & ~fits & (others < errors)
+    errors = mx.where(change, others, errors)
+    beta = (loud | change).astype(mx.int32)
+    return _Choice(scale, beta, mx.where(change, with_beta, points), tree_sum(errors, 0))
 
 
 def _better(first: _Choice | None, second: _Choice) -> _Choice:
@@ -129,10 +136,12 @@ def _better(first: _Choice | None, second: _Choice) -> _Choice:
 
 def _guessed(product: mx.array, layout: Layout, search: Search) -> mx.array:
     """Return each vector's likeliest scale of the grid, int32 ``[1, n]``, from the largest products over the finest."""
-    sums = mx.concatenate([tree_sum(mx.clip(product, *ramp), 0) for ramp in search.ramps(layout.q)])
-    factors = mx.array(search.expectation(layout.q, layout.blocks), dtype=mx.float32)
-    constant, fine, coarse = (factors[:, i : i + 1] for i in range(3))
-    expected = constant + fine * sums[: search.count] + coarse * sums[-search.count :]
+    errors = []
+    for top, least in search.judged(layout.q):
+        rest = mx.maximum(product, top) - top
+        errors.append(rest * rest + least)
+    pairs = zip(errors[: search.count], errors[-search.count :], strict=True)
+    expected = mx.concatenate([tree_sum(mx.minimum(fine, coarse), 0) for fine, coarse in pairs])
     return mx.argmin(expected, axis=0, keepdims=True).astype(mx.int32)
 
 
@@ -144,23 +153,20 @@ def largest_product(y: mx.array) -> mx.array:
     return mx.maximum(two_largest(size, 0), eight)[0]
 
 
-def _tried(
-    y: mx.array, scales: mx.array, q: int, shrinks: tuple[float, ...]
-) -> tuple[list[mx.array], mx.array, mx.array]:
-    """Return every block's codeword at each scale ``[m, n]``, m times ``[8, blocks, n]``, its squared error, and fits.
+def _tried(y: mx.array, scales: mx.array, q: int, walls: int) -> tuple[list[mx.array], mx.array]:
+    """Return every block's codeword at each scale ``[m, n]``, m times ``[8, blocks, n]``, and its squared error.
 
     Few vectors are tried at several scales together, since an operation takes MLX microseconds however small it is. Of
     many vectors, the arrays of all scales together would not stay in a core's cache.
     """
     blocks, n = y.shape[1:]
     together = max(1, COLUMNS // (blocks * n))
-    tried, errors, fitting = [], [], []
+    tried, errors = [], []
     for some in mx.split(scales, [*range(together, len(scales), together)]):
         z = y[:, None] * step(-some)[:, None]
-        points, far, fits = best_points(z.reshape(8, -1), q, shrinks)
+        points, far, _ = best_points(z.reshape(8, -1), q, walls)
         tried += [part.reshape(y.shape) for part in mx.split(points.reshape(z.shape), len(some), axis=1)]
         errors.append(far.reshape(len(some), blocks, n))
-        fitting.append(fits.reshape(len(some), blocks, n))
         (y,) = mx.depends([y], [points, far])
     unit = step(scales)
-    return tried, mx.concatenate(errors) * (unit * unit)[:, None], mx.concatenate(fitting)
+    return tried, mx.concatenate(errors) * (unit * unit)[:, None]

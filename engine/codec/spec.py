@@ -25,6 +25,10 @@ BETA_GAP = 16  # a block with its beta bit set is coarser by this many steps: a 
 SHIFT = (0, 1, 2, 3, 4, 5, 6, 8)
 UNIT = 16  # the denominator of SHIFT: a half-integer point times UNIT, minus SHIFT, is an exact integer
 
+# Codes are only looked for near blocks whose coordinates are below it. Larger ones are outside of any cell, and sums of
+# eight of them times 16 would overflow int16.
+LIMIT = 240
+
 BLOCK_SIZES = {"d4": 4, "e8": 8}  # of the published codec's lattices
 SIDE_BITS = 32  # the published codec's norm and maximum, in half precision each
 
@@ -50,21 +54,19 @@ def safe_margin(q: int) -> int:
 
 @dataclass(frozen=True)
 class Guess:
-    """How to judge a scale without coding: a block's largest inner product says how likely the block fits.
+    """How to judge a scale without coding, and how to code at it.
 
-    Take a block's largest inner product with a minimal vector, divided by the scale. If it is ``q - room``, every other
-    block fits; if it is ``ramp / 2`` less, all blocks fit; if it is ``ramp / 2`` more, none fits.
+    A block's largest inner product with a minimal vector, over the scale, says how far beyond the cell's walls it is.
+    Up to ``q - room``, the block's squared error is that of its scale; beyond, it grows with the square of the rest.
     """
 
-    room: float  # rounding and the shift move a point
-    ramp: float
-    # The scales that are tried, as offsets from the likeliest one, each with and without the beta bits.
+    room: float
+    rise: float  # this growth, over the error of a block that fits
+    near: float  # a block whose product exceeds q by more than this sets its beta bit without being tried otherwise
+    # The scales that are tried, as offsets from the likeliest one.
     offsets: tuple[int, ...]
-    # How much larger a block's squared error is if the block fits neither with nor without its beta bit.
-    lost: float = 100.0
     # A vector whose error exceeds this share of its energy is also tried at a scale at which all its blocks surely fit.
-    # The error exceeds the whole energy only if a block did not fit.
-    spare: float = 1.0
+    spare: float
 
 
 @dataclass(frozen=True)
@@ -74,56 +76,40 @@ class Search:
     first: int  # the finest scale tried, in steps above rms / 2^bits
     stride: int  # steps between scales; divides BETA_GAP
     count: int  # how many scales are tried
-    # A block outside the region is shrunk by each of these factors, and the nearest codeword is kept.
-    shrinks: tuple[float, ...] = ()
+    # A block whose nearest point is outside the region moves onto the wall that the point is behind, at most so often.
+    walls: int
     guess: Guess | None = None  # if given, scales are judged by it, and only the likeliest are tried
 
-    def ramps(self, q: int) -> tuple[tuple[float, float], ...]:
-        """Return for each scale of the grid the largest product at which all blocks fit, and the least where none does.
+    def judged(self, q: int) -> tuple[tuple[float, float], ...]:
+        """Return the product from which the error grows, and the error of a block that fits, at each scale of the grid.
 
-        Products are relative to the finest scale. The grid includes the scales of blocks with their beta bit set.
+        Products and errors are relative to the finest scale; errors are also divided by their growth. The grid
+        includes the scales of blocks with their beta bit set.
         """
-        assert self.guess is not None  # noqa: S101 - only a guess has ramps
+        assert self.guess is not None  # noqa: S101 - only a guess judges
         units = [2.0 ** (i * self.stride / OCTAVE) for i in range(self.count + BETA_GAP // self.stride)]
-        middle, half = q - self.guess.room, self.guess.ramp / 2
-        return tuple((unit * (middle - half), unit * (middle + half)) for unit in units)
-
-    def expectation(self, q: int, blocks: int) -> tuple[tuple[float, float, float], ...]:
-        """Return for each scale three numbers that turn sums of products on its ramps into a relative expected error.
-
-        They are a constant, the factor of the sum at this scale, and the factor of the sum with the beta bits. A block
-        that does not fit with its beta bit does not fit without it either. Its error is then ``lost``, otherwise that
-        of a coarser step.
-        """
-        assert self.guess is not None  # noqa: S101 - likewise
-        ramps, reach = self.ramps(q), BETA_GAP // self.stride
-        factors = []
-        for i in range(self.count):
-            unit = 4.0 ** (i * self.stride / OCTAVE)
-            (low, high), (coarse_low, coarse_high) = ramps[i], ramps[i + reach]
-            fine, coarse = unit / (high - low), unit * (self.guess.lost - 2) / (coarse_high - coarse_low)
-            factors.append((blocks * (unit - fine * low - coarse * coarse_low), fine, coarse))
-        return tuple(factors)
+        return tuple((unit * (q - self.guess.room), unit * unit / self.guess.rise) for unit in units)
 
 
 EFFORTS = {
     "fast": {
-        2: Search(42, 2, 20, (0.9, 0.8), Guess(-0.1, 0.6, (-3, 3), 60.0, spare=0.0)),
-        3: Search(44, 2, 17, (0.93,), Guess(0.0, 0.8, (-3, 1), 30.0)),
-        4: Search(46, 2, 16, (), Guess(0.25, 1.75, (-4, -2, 0), 30.0)),
-        5: Search(46, 2, 16, (), Guess(0.25, 1.75, (-2, 0, 2))),
-        6: Search(46, 2, 16, (), Guess(0.25, 1.75, (-2, 0, 2))),
+        2: Search(42, 2, 20, 3, Guess(0.8, 1.5, 1.0, (-4, -1, 2, 5), 0.3)),
+        3: Search(44, 2, 20, 2, Guess(1.0, 1.5, 1.0, (-3, 0, 3), 0.08)),
+        4: Search(46, 4, 12, 1, Guess(0.6, 1.5, 1.25, (-2, 0, 2), 0.02)),
+        5: Search(46, 4, 12, 1, Guess(0.8, 1.5, 1.0, (-2, -1, 0, 2), 0.005)),
+        6: Search(46, 4, 12, 1, Guess(0.8, 1.5, 1.0, (-2, -1, 0, 2), 0.0012)),
     },
     "normal": {
-        2: Search(44, 4, 8, (0.92, 0.8)),
-        3: Search(50, 4, 8, (0.93,)),
-        **dict.fromkeys((4, 5, 6), Search(50, 2, 14)),
+        2: Search(42, 2, 24, 3, Guess(0.8, 1.5, 1.5, (-8, -6, -4, -2, -1, 0, 1, 2, 4, 6), 0.3)),
+        3: Search(42, 2, 24, 2, Guess(1.0, 1.5, 1.25, (-7, -5, -4, -3, -2, -1, 0, 1, 3, 5), 0.08)),
+        4: Search(42, 2, 24, 1, Guess(0.6, 1.5, 1.25, tuple(range(-5, 5)), 0.02)),
+        5: Search(42, 2, 24, 1, Guess(0.8, 1.5, 1.0, tuple(range(-5, 5)), 0.005)),
+        6: Search(42, 2, 24, 1, Guess(0.8, 1.5, 1.0, tuple(range(-5, 5)), 0.0012)),
     },
     "best": {
-        2: Search(42, 2, 18, (0.93, 0.85, 0.75)),
-        3: Search(46, 1, 32, (0.97, 0.9)),
-        4: Search(48, 1, 34, (0.97,)),
-        **dict.fromkeys((5, 6), Search(48, 1, 34)),
+        2: Search(45, 1, 25, 3),
+        3: Search(48, 1, 27, 2),
+        **dict.fromkeys((4, 5, 6), Search(48, 1, 28, 1)),
     },
 }
 

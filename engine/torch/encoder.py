@@ -5,9 +5,9 @@ from typing import NamedTuple
 import torch
 
 from engine.codec import spec
-from engine.codec.spec import Guess, Layout, Search, safe_margin
+from engine.codec.spec import LIMIT, Guess, Layout, Search, safe_margin
 from engine.torch import hadamard
-from engine.torch.lattice import LIMIT, column, fold, inside, largest_product, nearest
+from engine.torch.lattice import at_wall, column, fold, inside, largest_product, nearest
 from engine.torch.scales import exponent_of, power_of_two, scale_of_square, steps_of
 
 # Blocks (of one or several scales) that are processed together: on a CPU, so that their arrays stay in a core's cache.
@@ -65,10 +65,10 @@ def _choose(y: torch.Tensor, layout: Layout, search: Search, columns: int) -> _C
     finest = scale_of_square(energy * (1 / layout.dim)) - spec.OCTAVE * layout.bits + search.first
     safe = scale_of_square(energies.amax(0).clamp(min=2.0**-80)) + safe_margin(layout.q)
     if not search.guess:
-        return _by_grid(_Blocks(y, layout.q, search.shrinks, columns), finest, safe, search)
-    blocks = _Blocks(y, layout.q, search.shrinks, columns)
+        return _by_grid(_Blocks(y, layout.q, search.walls, columns), finest, safe, search)
+    blocks = _Blocks(y, layout.q, search.walls, columns)
     best = _by_guess(blocks, finest, layout, search, search.guess)
-    points, errors = _Blocks(y, layout.q, (), columns).at(safe[None])
+    points, errors = _Blocks(y, layout.q, 0, columns).at(safe[None])
     error = torch.where(best.error > search.guess.spare * energy, fold(torch.add, errors[0]), torch.inf)
     beta = torch.ones_like(best.beta)
     return best.better(_Choice(error, safe - spec.BETA_GAP, beta, points[:, 0]))
@@ -78,12 +78,13 @@ def _by_guess(
     blocks: "_Blocks", finest: torch.Tensor, layout: Layout, search: Search, guess: Guess
 ) -> _Choice:
     product = largest_product(blocks.y) * steps_of(-finest)
-    likely = finest + search.stride * _guessed(product, layout, search)
+    likely = search.stride * _guessed(product, layout, search)
     best: _Choice | None = None
     for offset in guess.offsets:
-        scale = likely + offset
-        points, errors, beta = blocks.pair(scale)
-        other = _Choice(fold(torch.add, errors), scale, beta, points)
+        above = likely + offset
+        loud = product > (layout.q + guess.near) * steps_of(above)
+        points, errors, beta = blocks.mixed(finest + above, loud)
+        other = _Choice(fold(torch.add, errors), finest + above, beta, points)
         best = other if best is None else best.better(other)
     assert best is not None  # noqa: S101 - every guess has offsets
     return best
@@ -91,14 +92,9 @@ def _by_guess(
 
 def _guessed(product: torch.Tensor, layout: Layout, search: Search) -> torch.Tensor:
     """Return the likeliest scale of the grid for each vector, int32 ``[n]``: see ``search._guessed``."""
-    ramps = search.ramps(layout.q)
-    sums = torch.stack([fold(torch.add, product.clamp(low, high)) for low, high in ramps])
-    factors = torch.tensor(search.expectation(layout.q, layout.blocks), dtype=torch.float32).to(
-        product.device
-    )
-    constant, fine, coarse = factors.T[..., None]
-    expected = constant + fine * sums[: search.count] + coarse * sums[-search.count :]
-    return expected.argmin(0).int()
+    errors = [(product.clamp(min=top) - top).square() + least for top, least in search.judged(layout.q)]
+    pairs = zip(errors[: search.count], errors[-search.count :], strict=True)
+    return torch.stack([fold(torch.add, torch.minimum(*pair)) for pair in pairs]).argmin(0).int()
 
 
 def _by_grid(blocks: "_Blocks", finest: torch.Tensor, safe: torch.Tensor, search: Search) -> _Choice:
@@ -121,8 +117,8 @@ def _by_grid(blocks: "_Blocks", finest: torch.Tensor, safe: torch.Tensor, search
 class _Blocks:
     """Vectors in blocks, float32 ``[8, blocks, n]``."""
 
-    def __init__(self, y: torch.Tensor, q: int, shrinks: tuple[float, ...], columns: int) -> None:
-        self.y, self.q, self.shrinks = y, q, shrinks
+    def __init__(self, y: torch.Tensor, q: int, walls: int, columns: int) -> None:
+        self.y, self.q, self.walls = y, q, walls
         self.together = max(1, columns // y[0].numel())
 
     def at(self, scales: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -133,17 +129,22 @@ class _Blocks:
         errors = far.reshape(len(scales), *self.y.shape[1:]) * (unit * unit)[:, None]
         return points.reshape(8, *errors.shape), errors
 
-    def pair(self, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the codewords, errors and beta bits at a scale ``[n]``; only blocks that do not fit may set theirs."""
+    def mixed(
+        self, scale: torch.Tensor, loud: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return codewords, errors and beta bits at a scale ``[n]``; ``loud`` blocks, ``[blocks, n]``, have theirs set.
+
+        Another block whose nearest point is outside sets its bit if that errs less.
+        """
         shape = self.y.shape
-        points, far, fits = self._coded(self._scaled(scale[None]))
+        points, far, fits = self._coded(self._scaled(scale + spec.BETA_GAP * loud.int()))
         with_beta, far_beta, _ = self._coded(self._scaled(scale[None] + spec.BETA_GAP))
-        unit, coarse = steps_of(scale), steps_of(scale + spec.BETA_GAP)
-        errors = far.reshape(shape[1:]) * (unit * unit)
-        others = far_beta.reshape(shape[1:]) * (coarse * coarse)
-        beta = (others < errors) & ~fits.reshape(shape[1:])
-        chosen = torch.where(beta, with_beta.reshape(shape), points.reshape(shape))
-        return chosen, torch.where(beta, others, errors), beta
+        fine, coarse = steps_of(scale), steps_of(scale + spec.BETA_GAP)
+        errors = far.reshape(loud.shape) * torch.where(loud, coarse * coarse, fine * fine)
+        others = far_beta.reshape(loud.shape) * (coarse * coarse)
+        change = ~loud & ~fits.reshape(loud.shape) & (others < errors)
+        chosen = torch.where(change, with_beta.reshape(shape), points.reshape(shape))
+        return chosen, torch.where(change, others, errors), loud | change
 
     def points_at(self, scales: torch.Tensor) -> torch.Tensor:
         """Return twice the codewords at a scale for each block, ``[blocks, n]``."""
@@ -162,17 +163,19 @@ class _Blocks:
         points, far = nearest(z)
         fits = inside(points, self.q)
         far = torch.where(fits, far, OUTSIDE)
-        if not self.shrinks:
+        if not self.walls:
             return points, far, fits
-        outside = torch.nonzero(~fits)[:, 0]
-        z, chosen, distance = z[:, outside], points[:, outside], far[outside]
-        for shrink in self.shrinks:
-            other, _ = nearest(z * shrink)
-            gap = z - 0.5 * other
-            gap = torch.where(inside(other, self.q), fold(torch.add, gap * gap), OUTSIDE)
-            closer = gap < distance
-            chosen, distance = torch.where(closer, other, chosen), torch.minimum(gap, distance)
-        points[:, outside], far[outside] = chosen, distance
+        outside = torch.nonzero(~fits & (z.abs().amax(0) < LIMIT))[:, 0]
+        columns = near = z[:, outside]
+        last = points[:, outside]
+        for _ in range(self.walls):
+            near = at_wall(near, last, self.q)
+            last, _ = nearest(near)
+            gap = columns - 0.5 * last
+            done = inside(last, self.q)
+            points[:, outside[done]] = last[:, done]
+            far[outside[done]] = fold(torch.add, gap * gap)[done]
+            outside, columns, near, last = (x[..., ~done] for x in (outside, columns, near, last))
         return points, far, fits
 
 

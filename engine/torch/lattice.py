@@ -13,7 +13,6 @@ from engine.codec.spec import SHIFT
 ROUNDER = 1.5 * 2.0**23
 _ROUNDER_BITS = 0x4B400000
 _REST = 0x7FFFFFF8
-LIMIT = 240.0  # larger coordinates are outside of any cell, and sums of eight of them times 16 would overflow int16
 
 
 def fold(operation: Callable[..., torch.Tensor], x: torch.Tensor) -> torch.Tensor:
@@ -64,6 +63,29 @@ def inside(points: torch.Tensor, q: int) -> torch.Tensor:
     size = moved.abs()
     eight = fold(torch.add, size) - 2 * odd * size.amin(0)
     return torch.maximum(2 * two_largest(size), eight) < 32 * q
+
+
+def at_wall(z: torch.Tensor, points: torch.Tensor, q: int) -> torch.Tensor:
+    """Return columns moved onto the wall of the cell of q E8 that twice their nearest points are furthest behind.
+
+    See ``engine.codec.cosets.at_wall``.
+    """
+    shift = column(SHIFT, points)
+    moved = 8 * points - shift
+    parity = (fold(torch.bitwise_xor, moved) < 0).to(torch.int16)
+    size = moved.abs()
+    key = (size << 3) | column(tuple(range(7, -1, -1)), points)  # no two coordinates are equal
+    first, least = key.amax(0), key.amin(0)
+    second = torch.where(key == first, 0, key).amax(0)
+    eight = fold(torch.add, size) - 2 * parity * (least >> 3)
+    halves = eight > 2 * ((first >> 3) + (second >> 3))
+    magnitude = torch.where(halves, 1, 2 * (key >= second).to(torch.int16))
+    flipped = (moved < 0) ^ (halves & (parity > 0) & (key == least))
+    normal = torch.where(flipped, -magnitude, magnitude)  # twice the minimal vector
+    top = q + (fold(torch.add, normal * shift) >> 5)
+    along = normal.float()
+    excess = 0.5 * fold(torch.add, z * along) - top.float()
+    return z - along * (0.25 * excess)
 
 
 def two_largest(size: torch.Tensor) -> torch.Tensor:

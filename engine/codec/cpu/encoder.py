@@ -10,11 +10,12 @@ import numpy as np
 
 from engine.codec import spec
 from engine.codec.cpu import hadamard
-from engine.codec.cpu.lattice import LIMIT, fold, inside, largest_product, nearest
-from engine.codec.spec import Guess, Layout, Search, safe_margin
+from engine.codec.cpu.lattice import at_wall, fold, inside, largest_product, nearest
+from engine.codec.spec import LIMIT, Guess, Layout, Search, safe_margin
 
 # Blocks (of one or several scales) that are processed together, so that their arrays stay in a core's cache.
-COLUMNS = 12288
+COLUMNS = 24576
+GROUP = 4  # scales at which a vector is tried before the best of them is kept
 OUTSIDE = np.float32(2.0**60)
 # All steps from -126 octaves up.
 _STEPS = np.ldexp(np.array(spec.STEPS, np.float32), np.arange(-126, 126)[:, None]).ravel()
@@ -76,8 +77,8 @@ def _choose(y: np.ndarray, layout: Layout, search: Search) -> _Choice:
     loudest = energies.max(axis=0)
     safe = _scale_of_square(np.maximum(loudest, np.float32(2.0**-80))) + safe_margin(layout.q)
     lowest = finest + min(search.guess.offsets) if search.guess else finest
-    clips = bool((np.sqrt(loudest) * steps_of(-lowest)).max() > LIMIT)
-    blocks = _Blocks(y, layout.q, search.shrinks, clips=clips)
+    clips = bool((np.sqrt(loudest) * steps_of(-lowest)).max() > 0.99 * LIMIT)
+    blocks = _Blocks(y, layout.q, search.walls, clips=clips)
     if not search.guess:
         return _by_grid(blocks, finest, safe, search)
     best = _by_guess(blocks, finest, layout, search, search.guess)
@@ -89,7 +90,7 @@ def _with_spare(best: _Choice, poor: np.ndarray, y: np.ndarray, safe: np.ndarray
     """Try some of the vectors at a scale that surely has a codeword near each of their blocks."""
     some = poor if poor.size < safe.size else slice(None)
     y, safe = np.ascontiguousarray(y[..., some]), safe[some]
-    points, errors = _Blocks(y, q, (), clips=True).at(safe[None])
+    points, errors = _Blocks(y, q, 0, clips=True).at(safe[None])
     beta = np.ones(errors[0].shape, bool)
     spare = _Choice(fold(np.add, errors[0]), safe - spec.BETA_GAP, beta, points[:, 0])
     better = _better(_Choice(*(x[..., some] for x in best)), spare)
@@ -100,13 +101,14 @@ def _with_spare(best: _Choice, poor: np.ndarray, y: np.ndarray, safe: np.ndarray
 
 def _by_guess(blocks: "_Blocks", finest: np.ndarray, layout: Layout, search: Search, guess: Guess) -> _Choice:
     product = largest_product(blocks.y) * steps_of(-finest)
-    likely = finest + search.stride * _guessed(product, layout, search).astype(np.int32)
-    scales = likely + np.array(guess.offsets, np.int32)[:, None]
+    likely = search.stride * _guessed(product, layout, search).astype(np.int32)
+    above = likely + np.array(guess.offsets, np.int32)[:, None]
     best: _Choice | None = None
-    for i in range(0, len(scales), blocks.together):
-        some = scales[i : i + blocks.together]
-        points, errors, beta = blocks.pairs(some)
-        for j, scale in enumerate(some):
+    for i in range(0, len(above), GROUP):
+        some = above[i : i + GROUP]
+        loud = product > (np.float32(layout.q + guess.near) * steps_of(some))[:, None]
+        points, errors, beta = blocks.mixed(finest + some, loud)
+        for j, scale in enumerate(finest + some):
             best = _better(best, _Choice(fold(np.add, errors[j]), scale, beta[j], points[:, j]))
     assert best is not None  # noqa: S101 - every guess has offsets
     return best
@@ -161,8 +163,8 @@ def _select(condition: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarra
 class _Blocks:
     """Vectors in blocks, float32 ``[8, blocks, n]``; ``clips`` says whether a coordinate may exceed LIMIT."""
 
-    def __init__(self, y: np.ndarray, q: int, shrinks: tuple[float, ...], *, clips: bool) -> None:
-        self.y, self.q, self.shrinks, self.clips = y, q, shrinks, clips
+    def __init__(self, y: np.ndarray, q: int, walls: int, *, clips: bool) -> None:
+        self.y, self.q, self.walls, self.clips = y, q, walls, clips
         self.together = max(1, COLUMNS // y[0].size)
 
     def at(self, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -172,31 +174,41 @@ class _Blocks:
         errors = far.reshape(len(scales), *self.y.shape[1:]) * (unit * unit)[:, None]
         return points.reshape(8, *errors.shape), errors
 
-    def pairs(self, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the same and the beta bits. Only a block whose nearest point is otherwise outside may set its bit."""
-        scaled = self._scaled(scales)
-        points, far, outside = self._near(scaled)
-        shape = (len(scales), *self.y.shape[1:])
-        unit, coarse = steps_of(scales), steps_of(scales + spec.BETA_GAP)
-        errors = (far.reshape(shape) * (unit * unit)[:, None]).reshape(-1)
-        beta = np.zeros(errors.size, bool)
+    def mixed(self, scales: np.ndarray, loud: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the same and the beta bits; ``loud`` blocks, bool ``[m, blocks, n]``, have theirs set.
+
+        Another block whose nearest point is outside sets its bit if that errs less.
+        """
+        size, steps = self.y[0].size, range(0, len(scales), self.together)
+        points, far = np.empty((8, loud.size), np.int16), np.empty(loud.size, np.float32)
+        parts = []
+        for i in steps:
+            some = slice(i, i + self.together)
+            here = slice(i * size, min(i + self.together, len(scales)) * size)
+            unit = np.where(
+                loud[some], *(steps_of(-scales[some] - gap)[:, None] for gap in (spec.BETA_GAP, 0))
+            )
+            z = (self.y[:, None] * unit).reshape(8, -1)
+            points[:, here], far[here], outside = self._near(z)
+            parts.append((outside + i * size, np.take(z, outside, axis=1)))
+        outside, z = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+        fine, coarse = (unit * unit for unit in (steps_of(scales), steps_of(scales + spec.BETA_GAP)))
+        beta = loud.reshape(-1).copy()
         if outside.size:
-
-            def of_columns(per_vector: np.ndarray) -> np.ndarray:
-                columns: np.ndarray = np.broadcast_to(per_vector[:, None], shape).reshape(-1)[outside]
-                return columns
-
-            others, without = self._shrunk(scaled, outside, points)
-            without *= of_columns(unit * unit)
-            sources = outside % self.y[0].size if len(scales) > 1 else outside
-            z = np.take(self.y.reshape(8, -1), sources, axis=1)
-            z *= of_columns(steps_of(-scales - spec.BETA_GAP))
+            points[:, outside], far[outside] = self._walled(z, points[:, outside])
+        errors = far * np.where(loud, coarse[:, None], fine[:, None]).reshape(-1)
+        again = outside[~beta[outside]]
+        if again.size:
+            row, column = again // size, again % loud.shape[2]
+            z = np.take(self.y.reshape(8, -1), again % size, axis=1)
+            z *= steps_of(-scales - spec.BETA_GAP)[row, column]
             with_beta, far, _ = self._coded(z)
-            far *= of_columns(coarse * coarse)
-            beta[outside] = closer = far < without
-            points[:, outside] = _select(closer, with_beta, others)
-            errors[outside] = np.minimum(far, without)
-        return points.reshape(8, *shape), errors.reshape(shape), beta.reshape(shape)
+            far *= coarse[row, column]
+            closer = far < errors[again]
+            better = again[closer]
+            beta[better] = True
+            points[:, better], errors[better] = with_beta[:, closer], far[closer]
+        return points.reshape(8, *loud.shape), errors.reshape(loud.shape), beta.reshape(loud.shape)
 
     def points_at(self, scales: np.ndarray) -> np.ndarray:
         """Return twice the codewords at a scale for each block, ``[blocks, n]``."""
@@ -212,12 +224,12 @@ class _Blocks:
         A column without a codeword keeps its nearest point at the distance OUTSIDE.
         """
         points, far, outside = self._near(z)
-        if self.shrinks and outside.size:
-            points[:, outside], far[outside] = self._shrunk(z, outside, points)
+        if self.walls and outside.size:
+            points[:, outside], far[outside] = self._walled(np.take(z, outside, axis=1), points[:, outside])
         return points, far, outside
 
     def _near(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the same without shrinking."""
+        """Return the same without moving onto walls."""
         if self.clips:
             np.clip(z, -LIMIT, LIMIT, out=z)
         points, far = nearest(z)
@@ -225,36 +237,47 @@ class _Blocks:
         far[outside] = OUTSIDE
         return points, far, outside
 
-    def _shrunk(
-        self, z: np.ndarray, outside: np.ndarray, points: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the codewords that shrinking gives for some columns, and their squared distances."""
-        chosen, distance = points[:, outside], np.full(outside.size, OUTSIDE)
-        if not self.shrinks:
-            return chosen, distance
-        z = np.take(z, outside, axis=1)
-        for shrink in self.shrinks:
-            other, _ = nearest(z * np.float32(shrink))
-            gap = z - np.float32(0.5) * other
+    def _walled(self, z: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return codewords near columns whose nearest points are outside, and squared distances."""
+        distance = np.full(points.shape[1], OUTSIDE)
+        where = np.arange(len(distance))
+        if self.clips and self.walls:
+            where = np.flatnonzero(fold(np.maximum, np.abs(z)) < LIMIT)
+        if len(where) < len(distance):
+            columns, last = z[:, where], points[:, where]
+        else:
+            columns, last = z, points
+        near = columns
+        for _ in range(self.walls):
+            near = at_wall(near, last, self.q)
+            last, _ = nearest(near)
+            fits = inside(last, self.q)
+            gap = columns - np.float32(0.5) * last
             gap = fold(np.add, np.multiply(gap, gap, out=gap), gap)
-            gap[~inside(other, self.q)] = OUTSIDE
-            chosen = _select(gap < distance, other, chosen)
-            distance = np.minimum(gap, distance)
-        return chosen, distance
+            done = where[fits]
+            points[:, done], distance[done] = last[:, fits], gap[fits]
+            rest = ~fits
+            if not rest.any():
+                break
+            where, columns, near, last = where[rest], columns[:, rest], near[:, rest], last[:, rest]
+        return points, distance
 
 
 def _guessed(product: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
     """Return the likeliest scale of the grid for each vector, int ``[n]``: see ``search._guessed``."""
-    ramps = search.ramps(layout.q)
-    on_ramp, sums = np.empty_like(product), np.empty((len(ramps), product.shape[1]), np.float32)
-    for (low, high), total in zip(ramps, sums, strict=True):
-        np.minimum(np.maximum(product, np.float32(low), out=on_ramp), np.float32(high), out=on_ramp)
-        total[:] = fold(np.add, on_ramp, on_ramp)
-    factors = np.array(search.expectation(layout.q, layout.blocks), np.float32)
-    constant, fine, coarse = factors.T[..., None]
-    likeliest: np.ndarray = (constant + fine * sums[: search.count] + coarse * sums[-search.count :]).argmin(
-        axis=0
-    )
+    reach = spec.BETA_GAP // search.stride
+    expected = np.empty((search.count, product.shape[1]), np.float32)
+    errors: list[np.ndarray] = []
+    for i, (top, least) in enumerate(search.judged(layout.q)):
+        error = np.maximum(product, np.float32(top))
+        error -= np.float32(top)
+        error *= error
+        error += np.float32(least)
+        if i >= reach:
+            smaller = np.minimum(errors.pop(0), error)
+            expected[i - reach] = fold(np.add, smaller, smaller)
+        errors.append(error)
+    likeliest: np.ndarray = expected.argmin(axis=0)
     return likeliest
 
 

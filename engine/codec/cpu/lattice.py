@@ -10,9 +10,8 @@ from engine.codec.spec import SHIFT
 ROUNDER = np.float32(1.5 * 2.0**23)
 REST = np.uint32(0x7FFFFFF8)
 NUMBERS = np.arange(7, -1, -1, dtype=np.uint32)[:, None]
+PLACES = np.arange(7, -1, -1, dtype=np.int16)[:, None]
 SHIFTS = np.array(SHIFT, np.int16)[:, None]
-# Larger coordinates are outside of any cell, and sums of eight of them times 16 would overflow int16.
-LIMIT = 240
 
 
 def nearest(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -58,19 +57,52 @@ def inside(points: np.ndarray, q: int) -> np.ndarray:
     size = np.abs(moved, out=moved)
     eight = 2 * odd * fold(np.minimum, size, short)
     eight += fold(np.add, size, short)
-    fits: np.ndarray = np.maximum(2 * _two_largest(size), eight) < 32 * q
+    fits: np.ndarray = np.maximum(2 * np.add(*_two_largest(size)), eight) < 32 * q
     return fits
 
 
-def _two_largest(size: np.ndarray) -> np.ndarray:
-    """Return the sum of the two largest of eight sizes."""
+def at_wall(z: np.ndarray, points: np.ndarray, q: int) -> np.ndarray:
+    """Return columns moved onto the wall of the cell of q E8 that twice their nearest points are furthest behind.
+
+    See ``cosets.at_wall``.
+    """
+    (along, product, _, _), (size, key), (normal, negative) = _scratch.arrays(z.shape[1])
+    np.left_shift(points, 3, out=size)
+    size -= SHIFTS
+    np.less(size, 0, out=negative.view(np.bool_))
+    parity = fold(np.bitwise_xor, negative, normal).copy()
+    np.abs(size, out=size)
+    np.left_shift(size, 3, out=key)
+    key |= PLACES  # as in `nearest`: no two coordinates are equal
+    eight = fold(np.add, size, size).copy()
+    least = fold(np.minimum, key, size).copy()
+    first, second = _two_largest(key)
+    eight -= 2 * parity * (least >> 3)
+    halves = eight > 2 * ((first >> 3) + (second >> 3))
+    np.greater_equal(key, np.where(halves, np.int16(0), second), out=normal.view(np.bool_))
+    normal *= 2 - halves.view(np.int8)  # the magnitudes of twice the minimal vector
+    flip = np.where(halves & parity.view(np.bool_), least, np.int16(-1))
+    negative ^= (key == flip).view(np.int8)
+    np.negative(negative, out=negative)
+    normal ^= negative
+    normal -= negative
+    np.copyto(along, normal)
+    np.multiply(normal, SHIFTS, out=negative, casting="unsafe")
+    top = (fold(np.add, negative, negative) >> 5) + np.float32(q)
+    excess = np.float32(0.5) * fold(np.add, np.multiply(z, along, out=product), product) - top
+    along *= np.float32(0.25) * excess
+    at: np.ndarray = z - along
+    return at
+
+
+def _two_largest(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the two largest of eight sizes."""
     top, below = np.maximum(size[:4], size[4:]), np.minimum(size[:4], size[4:])
     while len(top) > 1:
         half = len(top) // 2
         below = np.maximum(np.minimum(top[:half], top[half:]), np.maximum(below[:half], below[half:]))
         top = np.maximum(top[:half], top[half:])
-    total: np.ndarray = top[0] + below[0]
-    return total
+    return top[0], below[0]
 
 
 class _Scratch(threading.local):
@@ -107,5 +139,5 @@ def largest_product(y: np.ndarray) -> np.ndarray:
     size = np.abs(y)
     flips = fold(np.bitwise_xor, y.view(np.uint32)) >> np.uint32(31)
     eight = fold(np.add, size) * np.float32(0.5) - flips.astype(np.float32) * fold(np.minimum, size)
-    product: np.ndarray = np.maximum(_two_largest(size), eight)
+    product: np.ndarray = np.maximum(np.add(*_two_largest(size)), eight)
     return product
