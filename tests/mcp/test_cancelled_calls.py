@@ -21,7 +21,7 @@ from tests.attacks.servers import silent
 
 pytestmark = [pytest.mark.bus, pytest.mark.long, pytest.mark.timeout(900)]
 
-CALLS = 500
+CALLS = 250
 AT_ONCE = 8
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 # A client that asks for what it is given, says so, and then waits.
@@ -87,7 +87,7 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
-def test_the_server_outlives_500_calls_of_which_many_are_cancelled(served, wait_for):
+def test_the_server_outlives_hundreds_of_calls_of_which_many_are_cancelled(served, wait_for):
     chance = random.Random(8)
     done = Client(served.clone, presets=served.presets).run("noop")
     done.wait(60)
@@ -129,14 +129,14 @@ def test_the_server_outlives_500_calls_of_which_many_are_cancelled(served, wait_
                 client.cancel(chance.choice((asked, number + 1000)))
                 cancelled.add(asked)
                 del under_way[asked]
-        if number in (100, CALLS):
+        if number in (50, CALLS):
             sizes.append(resident_kb(client.process.pid))
 
     client.send(call(CALLS + 1, "kakeya_status", request=done.branch))
     wait_for(lambda: client.answers.get(timeout=60).get("id") == CALLS + 1)
     assert len(cancelled) > CALLS // 4
     assert len(answered) > CALLS // 4
-    assert sizes[-1] < sizes[0] + 64 * 1024
+    assert sizes[-1] < sizes[0] + 32 * 1024
     wait_for(lambda: not [pid for pid in children(client.process.pid) if is_short_lived(pid)])
     assert client.end() == 0
     keyed = [status for status in Client(served.clone).list(100) if status.preset == "noop"]
