@@ -38,6 +38,12 @@ class FilledCache:
         self.caches = make_caches(pair.target, spec)
         self._rollback: Rollback = rollback_for(self.caches, model=pair.target)
         self._model = self._rollback.prepare(quick_copy(pair.target))
+        self.length = 0  # of the context
+        self.extend(ids)
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """Append tokens to the context."""
+        self.length += len(ids)
         for start in range(0, len(ids), CHUNK):
             self._rollback.forward(self._model, mx.array(list(ids[start : start + CHUNK]))[None])
             self._rollback.commit(len(ids[start : start + CHUNK]))
@@ -68,7 +74,8 @@ def job(pair: Pair, sweep: Sweep, threads: Threads | None = None) -> Job:
     """Return the job that times every pass, with a report for each spec; ``sequence`` in the rows is their order.
 
     On each context, lengths and caches take turns. The order moves on by one with each repeat, and repeat 0 warms
-    up. The tokens are Python code, because the work of a mixture of experts depends on the tokens.
+    up. The tokens are Python code, because the work of a mixture of experts depends on the tokens. All contexts begin
+    alike, so a longer one after a shorter one continues it.
     """
     passes = [Pass(spec, length) for length in sweep.lengths for spec in sweep.caches]
     turns = [
@@ -76,21 +83,21 @@ def job(pair: Pair, sweep: Sweep, threads: Threads | None = None) -> Job:
     ]
     bundled = prompt_sets.encode(prompt_sets.read(), pair.tokenizer, chat=False)
     text = cycle([i for prompt in bundled for i in prompt.ids])
-    contexts: dict[int, list[int]] = {}
+    longest = list(islice(text, max(sweep.contexts)))
     passed: dict[Turn[Pass, int], tuple[int, list[int]]] = {}  # each turn's number and its tokens
     for number, turn in enumerate(turns):
-        if turn.prompt not in contexts:
-            contexts[turn.prompt] = list(islice(text, turn.prompt))
         passed[turn] = number, list(islice(text, turn.arm.length))
-    filled: dict[int, dict[str, FilledCache]] = {}
+    filled: dict[str, FilledCache] = {}  # all with the same context
 
     def measure(turn: Turn[Pass, int]) -> list[Row]:
-        context = turn.prompt
-        if context not in filled:
-            filled.clear()  # drop the caches of the previous context
-            filled[context] = {spec: FilledCache(pair, spec, contexts[context]) for spec in sweep.caches}
+        if any(each.length > turn.prompt for each in filled.values()):
+            filled.clear()
+        for spec in sweep.caches:
+            if spec not in filled:
+                filled[spec] = FilledCache(pair, spec, [])
+            filled[spec].extend(longest[filled[spec].length : turn.prompt])
         number, ids = passed[turn]
-        started, seconds = filled[context][turn.arm.cache].measure(ids)
+        started, seconds = filled[turn.arm.cache].measure(ids)
         return [{"warmup": turn.repeat == 0, "seconds": seconds, "sequence": number, "started_s": started}]
 
     config = {"seed": 0, "model": pair.name, **config_of(sweep)}

@@ -151,7 +151,7 @@ def twice_point_of(fields: np.ndarray, bits: int) -> np.ndarray:
     # A shift rounds down, so it leaves out the part of SHIFT except where SHIFT is 0.
     doubled: np.ndarray = np.right_shift(x.view(kind.signed), width - bits - 1, out=size.view(kind.signed))
     # XOR with -P flips the period's bit and all higher ones: it subtracts a period, or adds one if x is negative.
-    doubled ^= np.multiply(moved, kind.signed(-(2 << bits)), out=other.view(kind.signed))
+    doubled ^= np.multiply(moved.view(np.int8), kind.signed(-(2 << bits)), out=other.view(kind.signed))
     doubled[1:] += kind.signed(1)
     return doubled
 
@@ -165,12 +165,16 @@ def _reduce(
     y = fields if unsigned is np.uint8 else fields * unsigned(1 << (width - 8))
     parity = y[0] >> unsigned(width - 2)
     y[0] &= unsigned((1 << (width - 2)) - 1)
-    y[7] += y[7]
-    y[7] |= fold(np.bitwise_xor, y[:7], half) & unsigned(unit)
-    # A coordinate is 2 y + (p - SHIFT / 8) unit. So an odd number of periods is subtracted if this has the top bit:
+    # A coordinate is 2 y + (p - SHIFT / 8) unit. So an odd number of periods is subtracted if the sum with this has the
+    # top bit. The last field lacks its lowest bit, which makes the sum of all even.
     ahead = (1 << (bits - 1)) * unit - unit
-    np.add(y, parity * unsigned(unit) + unsigned(ahead), out=scratch)
-    odd: np.ndarray = fold(np.bitwise_xor, scratch, half) >> unsigned(width - 1)
+    shifted = parity * unsigned(unit) + unsigned(ahead)
+    np.add(y[:7], shifted, out=scratch[:7])
+    folded = fold(np.bitwise_xor, scratch[:7], half)
+    y[7] += y[7]
+    y[7] |= (folded ^ shifted) & unsigned(unit)
+    np.add(y[7], shifted, out=scratch[7])
+    odd: np.ndarray = (folded ^ scratch[7]) >> unsigned(width - 1)
     np.add(scratch, y, out=x)
     x -= (np.array(SHIFT) * (unit // 8) + ahead).astype(unsigned)[:, None]
     return odd

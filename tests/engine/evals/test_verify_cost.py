@@ -9,6 +9,7 @@ from engine import models
 from engine.cli.reporting import show_tables
 from engine.evals.verify_cost import FilledCache, Sweep, job
 from engine.harness.job import run_all
+from engine.mx import mx
 from tests.engine import evals_world, folders
 
 SWEEP = Sweep(lengths=(1, 3), contexts=(5, 40), caches=("raw", "affine@4g64"), repeats=5)
@@ -95,6 +96,27 @@ def test_a_pass_leaves_the_context_as_it_was(pair):
     for one, other in zip(before, after, strict=True):
         for x, y in zip(one[1:], other[1:], strict=True):
             assert x.tolist() == y.tolist() if hasattr(x, "tolist") else x == y
+
+
+def test_a_longer_context_continues_a_shorter_one_between_passes(pair):
+    whole = FilledCache(pair, "raw", [*range(1, 41)])
+    parts = FilledCache(pair, "raw", [*range(1, 6)])
+    parts.measure([7, 8, 9])
+    parts.extend([*range(6, 41)])
+    assert (whole.length, parts.length) == (40, 40)
+    assert [cache.offset for cache in parts.caches] == [cache.offset for cache in whole.caches]
+    one, other = (
+        next(cache.keys for cache in each.caches if type(cache).__name__ == "KVCache")[..., :40, :]
+        for each in (whole, parts)
+    )
+    assert mx.abs(one - other).max() < 1e-4
+
+
+@pytest.mark.parametrize("contexts", [(40, 5, 20), (5, 20, 40)], ids=str)
+def test_contexts_come_in_any_order(pair, contexts):
+    sweep = Sweep(lengths=(1,), contexts=contexts, caches=("raw",), repeats=1)
+    rows = run_all(job(pair, sweep))[0]["raw"]["rows"]
+    assert [row["context"] for row in rows] == [n for n in contexts for _ in range(2)]
 
 
 def test_the_gate_believes_the_reports(reports):
