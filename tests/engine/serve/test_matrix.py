@@ -15,7 +15,7 @@ import pytest
 from benchmarks.ties import Ties
 from engine.evals.serve_conformance import COMMON, FORMS, SCHEMA
 from engine.serve.resident import load_resident
-from tests.engine.serve.world import serving
+from tests.engine.serve.world import backends, serving
 
 MODELS = ("tiny", "tiny-hybrid")
 DRAFTS = ("none", "lookup", "dflash")
@@ -37,16 +37,35 @@ SAMPLE = [
     ("tiny-hybrid", "dflash", "raw", "cold", 4, "free"),
     ("tiny-hybrid", "dflash", "e8v@4.25", "cold", 1, "json_schema"),
 ]
+# The same over torch, which has neither DFlash drafts nor kept prompts, and decodes several answers in turns.
+TORCH_DRAFTS, TORCH_CACHES = ("none", "lookup"), ("raw", "e8v@4.25")
+TORCH_CELLS = list(itertools.product(MODELS, TORCH_DRAFTS, TORCH_CACHES, ("cold",), CLIENTS, FORMS))
+TORCH_SAMPLE = [
+    ("tiny", "none", "e8v@4.25", "cold", 4, "json_schema"),
+    ("tiny", "lookup", "raw", "cold", 4, "free"),
+    ("tiny", "lookup", "e8v@4.25", "cold", 1, "free"),
+    ("tiny-hybrid", "lookup", "raw", "cold", 1, "json_schema"),
+    ("tiny-hybrid", "none", "e8v@4.25", "cold", 4, "free"),
+    ("tiny-hybrid", "lookup", "e8v@4.25", "cold", 4, "json_schema"),
+    ("tiny", "none", "raw", "cold", 1, "json_schema"),
+    ("tiny-hybrid", "none", "raw", "cold", 1, "free"),
+]
 # To the JSON an end is one more line that differs, so that four clients read four prompts.
 ENDS = ("def read_text(path):\n", "def write_lines(path, lines):\n", "class Reader:\n", "def main(argv):\n")
 TOKENS = 32
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory):
+@pytest.fixture(scope="module", params=backends())
+def both(tmp_path_factory, request):
+    """A server of both models, over either backend."""
     folder = tmp_path_factory.mktemp("matrix")
-    with serving(folder, "--model", "tiny", "--model", "tiny-hybrid") as server:
+    options = ("--backend", request.param, "--model", "tiny", "--model", "tiny-hybrid")
+    with serving(folder, *options) as server:
         yield server
+
+
+over_mlx = pytest.mark.parametrize("both", ["mlx"], indirect=True, scope="module")
+over_torch = pytest.mark.parametrize("both", backends()[1:], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +141,12 @@ def check_answers(both, plain, ties, cell):
     return [answer["x_kakeya"] for answer in answers]
 
 
-def have_met(told, draft):
+def have_met(told, draft, backend):
     """Say whether the server had several answers to work on at once. On a busy machine clients may miss each other."""
-    met = max(each["together"] for each in told) > 1 and sum(each["joint_rounds"] for each in told) > 0
+    met = max(each["together"] for each in told) > 1
+    if backend == "torch":
+        return met
+    met = met and sum(each["joint_rounds"] for each in told) > 0
     return met and (draft != "dflash" or sum(each["joint_drafts"] for each in told) > 0)
 
 
@@ -137,14 +159,15 @@ def check(both, plain, ties, cell):
             ask(both, model, draft, cache, form, end, prefix=True)
     for _ in range(5):
         told = check_answers(both, plain, ties, cell)
-        if clients == 1 or have_met(told, draft):
+        if clients == 1 or have_met(told, draft, both.backend):
             break
     assert {each["draft"] for each in told} <= {draft, "none"}
     assert (sum(each["rounds"] for each in told) > 0) == (draft != "none")
     if draft != "none":
         assert sum(each["accepted"] for each in told) > 0
     assert max(each["together"] for each in told) >= min(2, clients)
-    assert (sum(each["joint_rounds"] for each in told) > 0) == (clients > 1)
+    joint = clients > 1 and both.backend == "mlx"
+    assert (sum(each["joint_rounds"] for each in told) > 0) == joint
     assert (sum(each["joint_drafts"] for each in told) > 0) == (clients > 1 and draft == "dflash")
 
 
@@ -157,6 +180,7 @@ RESTARTS = [
 
 
 @pytest.mark.long
+@over_mlx
 def test_warm_restart(both, plain, ties, tmp_path):
     options = ("--model", "tiny", "--model", "tiny-hybrid", "--prefix-store", str(tmp_path / "store"))
 
@@ -189,6 +213,7 @@ def name(cell):
 
 
 @pytest.mark.long
+@over_mlx
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cache", CACHES[1:])
 @pytest.mark.parametrize("model", MODELS)
@@ -201,17 +226,33 @@ def test_the_plain_answer_is_explained_and_the_raw_one_is_not(plain, ties, model
 
 
 @pytest.mark.long
+@over_mlx
 @pytest.mark.parametrize("cell", SAMPLE, ids=name)
 def test_sampled_cell(both, plain, ties, cell):
     check(both, plain, ties, cell)
 
 
+@over_torch
+@pytest.mark.parametrize("cell", TORCH_SAMPLE, ids=name)
+def test_sampled_cell_over_torch(both, plain, ties, cell):
+    check(both, plain, ties, cell)
+
+
 @pytest.mark.sweep
+@over_mlx
 @pytest.mark.parametrize("cell", CELLS, ids=name)
 def test_cell(both, plain, ties, cell):
     check(both, plain, ties, cell)
 
 
-def test_sample_covers_every_pair_of_values():
-    for a, b in itertools.combinations(range(len(CELLS[0])), 2):
-        assert {(cell[a], cell[b]) for cell in SAMPLE} == {(cell[a], cell[b]) for cell in CELLS}, (a, b)
+@pytest.mark.sweep
+@over_torch
+@pytest.mark.parametrize("cell", TORCH_CELLS, ids=name)
+def test_cell_over_torch(both, plain, ties, cell):
+    check(both, plain, ties, cell)
+
+
+@pytest.mark.parametrize(("sample", "cells"), [(SAMPLE, CELLS), (TORCH_SAMPLE, TORCH_CELLS)])
+def test_sample_covers_every_pair_of_values(sample, cells):
+    for a, b in itertools.combinations(range(len(cells[0])), 2):
+        assert {(cell[a], cell[b]) for cell in sample} == {(cell[a], cell[b]) for cell in cells}, (a, b)
