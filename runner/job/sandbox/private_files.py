@@ -25,6 +25,10 @@ _FILES = re.compile(r"token|id_[^.]*|.*\.(p12|pfx|jks|keystore|kdbx)", re.IGNORE
 _KEYS = re.compile(r".*\.(pem|key|p8)", re.IGNORECASE)
 _PUBLIC = re.compile(rb"-----BEGIN (X509 |TRUSTED )?(CERTIFICATE|PUBLIC KEY|DH PARAMETERS|X509 CRL)-----")
 _KEY_BYTES = 4 << 20
+# All names that `is_private` may answer for: a search looks at a hundred thousand others.
+_SUSPECT = re.compile(
+    "|".join((_PRIVATE.pattern, *_CONFIGURED, _FILES.pattern, _KEYS.pattern)), re.IGNORECASE
+)
 # Repositories of a Hugging Face cache.
 REPOSITORY = re.compile(r"(models|datasets|spaces|kernels)--.+")
 # Packages that an installer wrote. They come from indexes, and hold too many files to be searched for each command.
@@ -66,7 +70,7 @@ def hidden_below(
     """
     count = 0
     waiting = [
-        (folder, folder in installed)
+        (str(folder), folder in installed)
         for folder in dict.fromkeys(folders)
         if folder.is_dir() and not (folder in installed and _INSTALLED.fullmatch(folder.name))
     ]
@@ -75,17 +79,17 @@ def hidden_below(
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 count += 1
-                path = Path(entry.path)
                 if (
                     _is_door(entry)
-                    or is_private(path)
-                    or (REPOSITORY.fullmatch(entry.name) and path not in named)
+                    or (_SUSPECT.fullmatch(entry.name) and is_private(Path(entry.path)))
+                    or (REPOSITORY.fullmatch(entry.name) and Path(entry.path) not in named)
                 ):
+                    path = Path(entry.path)
                     yield from _ends_of(path) if entry.is_symlink() else [path]
                 elif entry.is_dir(follow_symlinks=False) and not (
                     is_installed and _INSTALLED.fullmatch(entry.name)
                 ):
-                    waiting.append((path, is_installed))
+                    waiting.append((entry.path, is_installed))
         if count > MAX_ENTRIES:
             message = f"the folders that are shown to jobs hold more than {MAX_ENTRIES} entries"
             raise InfrastructureError(message, fix="Name a smaller folder under env in the policy.")
