@@ -4,6 +4,7 @@ NumPy passes over memory faster than MLX's CPU backend, and it can select the bl
 others.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -104,14 +105,28 @@ def _by_guess(blocks: "_Blocks", finest: np.ndarray, layout: Layout, search: Sea
     likely = search.stride * _guessed(product, layout, search).astype(np.int32)
     above = likely + np.array(guess.offsets, np.int32)[:, None]
     best: _Choice | None = None
-    for i in range(0, len(above), GROUP):
-        some = above[i : i + GROUP]
+    group = max(GROUP, blocks.together)
+    for i in range(0, len(above), group):
+        some = above[i : i + group]
         loud = product > (np.float32(layout.q + guess.near) * steps_of(some))[:, None]
-        points, errors, beta = blocks.mixed(finest + some, loud)
-        for j, scale in enumerate(finest + some):
-            best = _better(best, _Choice(fold(np.add, errors[j]), scale, beta[j], points[:, j]))
+        best = _best_of(best, finest + some, *blocks.mixed(finest + some, loud))
     assert best is not None  # noqa: S101 - every guess has offsets
     return best
+
+
+def _best_of(
+    best: _Choice | None, scales: np.ndarray, points: np.ndarray, errors: np.ndarray, beta: np.ndarray
+) -> _Choice:
+    """Return the best for each vector, the first if equal. A gather is slow, but few vectors need few calls."""
+    totals = fold(np.add, errors.swapaxes(0, 1))
+    if len(scales) <= GROUP:
+        for j, scale in enumerate(scales):
+            best = _better(best, _Choice(totals[j], scale, beta[j], points[:, j]))
+        assert best is not None  # noqa: S101 - there is at least one scale
+        return best
+    chosen, each = totals.argmin(axis=0), np.arange(totals.shape[1])
+    at = (totals[chosen, each], scales[chosen, each], beta[chosen, :, each].T)
+    return _better(best, _Choice(*at, np.ascontiguousarray(points[:, chosen, :, each].transpose(1, 2, 0))))
 
 
 def _by_grid(blocks: "_Blocks", finest: np.ndarray, safe: np.ndarray, search: Search) -> _Choice:
@@ -265,20 +280,19 @@ class _Blocks:
 
 def _guessed(product: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
     """Return the likeliest scale of the grid for each vector, int ``[n]``: see ``search._guessed``."""
-    reach = spec.BETA_GAP // search.stride
-    expected = np.empty((search.count, product.shape[1]), np.float32)
-    errors: list[np.ndarray] = []
-    for i, (top, least) in enumerate(search.judged(layout.q)):
-        error = np.maximum(product, np.float32(top))
-        error -= np.float32(top)
-        error *= error
-        error += np.float32(least)
-        if i >= reach:
-            smaller = np.minimum(errors.pop(0), error)
-            expected[i - reach] = fold(np.add, smaller, smaller)
-        errors.append(error)
-    likeliest: np.ndarray = expected.argmin(axis=0)
+    top, least = _judged(search, layout.q)
+    errors = np.maximum(product, top)
+    errors -= top
+    errors *= errors
+    errors += least
+    smaller = np.minimum(errors[: search.count], errors[-search.count :])
+    likeliest: np.ndarray = fold(np.add, smaller.swapaxes(0, 1)).argmin(axis=0)
     return likeliest
+
+
+@cache
+def _judged(search: Search, q: int) -> np.ndarray:
+    return np.array(search.judged(q), np.float32).T[..., None, None]
 
 
 def steps_of(k: np.ndarray) -> np.ndarray:
