@@ -18,7 +18,7 @@ LOAD = Path(__file__).parents[3] / "benchmarks" / "server_load.py"
 @pytest.mark.long
 def test_many_clients(tmp_path):
     """The benchmark's own checks: answers, slots, caches, memory, files, threads, and the end on SIGTERM."""
-    argv = [sys.executable, str(LOAD), "--seconds", "4"]
+    argv = [sys.executable, str(LOAD), "--seconds", "8"]
     environ = {**os.environ, "TMPDIR": str(tmp_path), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
