@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -71,8 +71,10 @@ class Executor:
         if self.spread.has_rivals and bus.has_moved(name, admitted.branch.tip):
             self._lose(name)
             return None
-        # The supervisor starts while the claim is pushed, and gets the job only once the claim is on the bus.
-        with closing(Ready(self.host.turn.kept)) as ready:
+        with ExitStack() as stack:
+            # The supervisor starts while the claim is pushed, and gets the job only once the claim is on the bus. A
+            # claim that may be lost starts none: it would delay the push, and be for nothing.
+            early = None if self.spread.has_rivals else self._ready(stack)
             lease, request = Lease(self.author, admitted.branch), admitted.request
             self.author.ledger.begin(lease.request, branch=lease.branch)
             claimed = lease.advance(State.CLAIMED)
@@ -88,10 +90,14 @@ class Executor:
             status_file.record_job_start(lease.branch, description)
             self.announcer.set_branch(lease.branch)
             try:
+                ready = early or self._ready(stack)
                 return _ClaimedRun(self, lease, admitted, ready).run()
             finally:
                 status_file.record_job_end()
                 self.announcer.set_branch(None)
+
+    def _ready(self, stack: ExitStack) -> Ready:
+        return stack.enter_context(closing(Ready(self.host.turn.kept)))
 
     def _lose(self, name: str) -> None:
         self.spread.lose()

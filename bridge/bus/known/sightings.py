@@ -98,6 +98,10 @@ class _Known:
     # Whether this process wrote the value, and so has the right to ask the primary about it.
     is_own: bool = False
 
+    def confirms(self, reading: str | None) -> bool:
+        """Return whether a reading is this value, and nothing contradicts it. So it is with most references."""
+        return reading == self.tip and self.overtaken is None
+
     def replace(self, tip: str | None, now: float) -> None:
         """Replace the value by a newer one."""
         if self.tip is None:
@@ -203,9 +207,9 @@ class Sightings:
         now, questions = time.monotonic(), dict[str, str]()
         for name, reading in read.items():
             known = self._known.get(name)
-            if not (
-                known and known.tip and (known.is_own or self._asks_all) and now - known.asked_at >= ASK_S
-            ):
+            if known is None or known.confirms(reading):
+                continue
+            if not (known.tip and (known.is_own or self._asks_all) and now - known.asked_at >= ASK_S):
                 continue
             grace_s = math.inf if known.is_own else self.grace_s
             if self._outdated_since(known, reading, grace_s) is not None:
@@ -217,7 +221,7 @@ class Sightings:
     def _settle(self, name: str, reading: str | None) -> str | None:
         """Return the newest value of a reference after a reading."""
         known = self._known.get(name)
-        if known is None:
+        if known is None or known.confirms(reading):
             return reading
         outdated_since = self._outdated_since(known, reading, self.grace_s)
         now = time.monotonic()

@@ -11,7 +11,9 @@ import pytest
 from runner.admit.manifests import read_candidate
 from runner.bus.backoff import WIDEST, Spread
 from runner.bus.bus import Bus
+from runner.serve import execute
 from runner.serve.compose import Composer
+from runner.serve.lease import Lease
 from runner.serve.next_action import Action
 from runner.serve.queue import mix
 
@@ -98,6 +100,38 @@ def test_a_runner_that_lost_a_claim_asks_before_it_claims_again(pair, requester,
     assert claims == [branches[0]]  # it asked, and pushed nothing
     assert take(two, branches[2])
     assert two.spread.lost_claims == 2
+
+
+@pytest.mark.bus
+def test_a_claim_that_may_be_lost_starts_no_supervisor(pair, requester, monkeypatch):
+    one, two = pair
+    branches = [requester.send(requester.manifest()) for _ in range(2)]
+    tips, pushed_when = two.bus.fetch(), []
+    one.bus.fetch()
+    started, start = [], execute.Ready
+    monkeypatch.setattr(execute, "Ready", lambda kept: started.append(kept) or start(kept))
+    advance = Lease.advance
+
+    def record(lease, state, **more):
+        pushed_when.append(len(started))
+        return advance(lease, state, **more)
+
+    monkeypatch.setattr(Lease, "advance", record)
+    # The bus's readers lag, so the second runner does not see that the first one was faster.
+    monkeypatch.setattr(two.bus, "has_moved", lambda *_: False)
+
+    def take(context, branch):
+        read = context.keys.reader.read_branch(context.bus.git, branch, tips[branch])
+        return Composer(context).dispatcher().apply(read_candidate(context.bus.git, read), Action.TAKE)
+
+    assert take(one, branches[0])
+    two.spread.lose()
+    assert take(two, branches[0]) is None
+    assert take(two, branches[1])
+
+    # The first supervisor started beside the claim; the last one after it, and the lost claim had none.
+    assert pushed_when == [1, 1, 1]
+    assert len(started) == 2
 
 
 @pytest.mark.bus
