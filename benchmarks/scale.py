@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from common import make, own_home, print_machine
-from scale_costs import Costs, measure_costs
+from scale_costs import Measured, measure_costs
 from scale_run import real_run
 from scale_simulation import Prediction, Simulation
 from scale_traffic import heartbeats, job_traffic, print_traffic
@@ -81,7 +81,7 @@ def print_limits() -> None:
         )
 
 
-def print_simulation(costs: Costs) -> None:
+def print_simulation(costs: Measured) -> None:
     """Print what the simulation says of some fleets, with a core for the server and one for each runner."""
     print(
         "simulated: empty jobs, a server of 2 cores, runners on machines of their own, a kill each 10 s, 5 seeds:"
@@ -95,7 +95,7 @@ def print_simulation(costs: Costs) -> None:
               f"{middle.pushes / middle.seconds * 60:.0f} pushes a minute, answers {summary(middle)}")  # fmt: skip
 
 
-def compare(folder: Path, costs: Costs, options: argparse.Namespace) -> bool:
+def compare(folder: Path, costs: Measured, options: argparse.Namespace) -> bool:
     """Make the real run, and print it beside the simulation. Returns whether each request has one answer."""
     place = make(folder / "run")
     runs = f"{options.runners} runners, {options.requests} requests, a kill each {options.kill_every:g} s"
@@ -122,11 +122,13 @@ def compare(folder: Path, costs: Costs, options: argparse.Namespace) -> bool:
     spread = f"{told[0].seconds:.0f} to {told[-1].seconds:.0f}"
     print(
         f"simulated with {cores:.2f} cores: {middle.seconds:.0f} s ({spread}), {middle.pushes} pushes, "
+        f"{middle.fetches} fetches, {middle.listings} listings, "
         f"{middle.core_s / options.requests:.2f} s of processor time a request, {middle.kills} kills, "
         f"{middle.lost_claims} lost claims, answers {summary(middle)}"
     )
     for name, measured, simulated in (
         ("time", real.seconds, middle.seconds),
+        ("processor time", real.processor_s, middle.core_s),
         ("pushes", real.counts["push"], middle.pushes),
     ):
         print(f"{name}: real is {measured / simulated:.2f} of simulated (goal .80 to 1.20)")

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
-from common import Place, add_requests, make, policy_for
-from scale_run import POLL, add_waiting, answered, fleet, histories
+from common import Place, git, make, policy_for
+from scale_run import POLL, add_waiting, fleet
 from scale_server import GitServer, git_server
 
 from bridge.bus.wire import State
@@ -23,9 +24,14 @@ from runner.policy import load_policy
 from runner.serve.compose import Composer
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action
+from runner.serve.poll import Poller
+from runner.serve.scheduler import Scheduler
 
-MANY = 500
+# How many requests wait on the two buses of the measurement.
+FEW, MANY = 20, 1000
 BATCH = 10
+# How many branches of other runners move between two polls.
+MOVES = 21
 STARTS = 3
 
 
@@ -34,14 +40,16 @@ class Costs:
     """Processor seconds of runner and server together. The simulation's constants."""
 
     start: float  # starting a runner until it polls
-    listing: float  # a poll that finds nothing new, without request branches
-    listing_branch: float  # the same, for each branch on the bus
-    branch: float  # fetching and reading a branch that moved
+    first_poll: float  # its first poll: it reads all branches again
+    listing: float  # a poll that finds nothing new
+    fetch: float  # what a poll costs more if another runner has moved a branch
+    branch: float  # the same for each further branch that has moved
     job: float  # a whole short job: claim, run, answer
     claim: float  # the part of it until the claim is pushed
     push: float  # the server's part of a push
     serve_listing: float  # the server's part of a listing
-    serve_branch: float  # the server's part of fetching a branch
+    serve_fetch: float  # the server's part of a fetch
+    serve_branch: float  # the same for each further branch
     lost_push: float  # a claim that another runner won
     look: float  # asking first, and finding that another runner was faster
     beat: float  # a heartbeat
@@ -51,6 +59,29 @@ class Costs:
         """Print one line a constant."""
         for each in fields(self):
             print(f"  {each.name:15} {getattr(self, each.name) * 1e3:9.3f} ms")
+
+    def beyond(self, few: Costs, factor: float) -> Costs:
+        """Return the costs on a line through ``few`` and these, at so many times their distance from ``few``."""
+        pairs = ((getattr(few, each.name), getattr(self, each.name)) for each in fields(self))
+        return Costs(*(max(0.0, first + factor * (last - first)) for first, last in pairs))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The costs on a bus with few branches, and on one with many."""
+
+    few: Costs
+    many: Costs
+
+    def at(self, branches: int) -> Costs:
+        """Return the costs on a bus with so many branches: they grow in proportion."""
+        return self.many.beyond(self.few, max(0, branches - FEW) / (MANY - FEW))
+
+    def print(self) -> None:
+        """Print the costs on both buses."""
+        for branches, costs in ((FEW, self.few), (MANY, self.many)):
+            print(f"with {branches} requests on the bus:")
+            costs.print()
 
 
 class Clock:
@@ -98,52 +129,86 @@ def runner_of(folder: Path, place: Place, url: str, name: str = "one") -> Iterat
         yield context
 
 
-def measure_costs(folder: Path, runs: int = 5) -> Costs:
+def measure_costs(folder: Path) -> Measured:
     """Measure the constants."""
+    few, many = (_measure(folder / str(branches), branches) for branches in (FEW, MANY))
+    return Measured(few, many)
+
+
+def _measure(folder: Path, branches: int, runs: int = 5) -> Costs:
+    """Measure the constants on a bus on which so many requests wait."""
     place = make(folder)
     with ExitStack() as stack:
         server = stack.enter_context(git_server(place))
         clock = Clock(server)
+        add_waiting(place, branches)
         start = _start(folder, place, server)
         one = stack.enter_context(runner_of(folder, place, server.url))
         two = stack.enter_context(runner_of(folder, place, server.url, "two"))
         poller = Composer(one).poller()
-        poller.poll()
-        before = server.processor_s()
-        listing = clock.of(lambda: many(poller.poll), runs, each=BATCH)
-        serve_listing = (server.processor_s() - before) / runs / BATCH
-        began, total, jobs = time.perf_counter(), 0.0, []
-        for _ in range(runs):
-            add_waiting(place, 1)
-            jobs.append(clock.of(poller.poll))
-            total = time.perf_counter() - began
+        with taking_nothing():
+            poller.poll()
+            first_poll = clock.of(lambda: Composer(one).poller().poll(), runs)
+            before = server.processor_s()
+            listing = clock.of(lambda: many(poller.poll), runs, each=BATCH)
+            serve_listing = (server.processor_s() - before) / runs / BATCH
+            (first, serve_first), (more, serve_more) = (
+                _moved(clock, server, place, two, poller, moves) for moves in (1, MOVES)
+            )
+        began, jobs = time.perf_counter(), [clock.of(poller.poll) for _ in range(2 * runs)]
+        total = time.perf_counter() - began
         show(jobs)
-        job = statistics.median(jobs) - listing
+        job = statistics.median(jobs)
         claim, lost_push, look = _lose(clock, place, one, two)
         push, beat = _beat(clock, server, place, one)
-        while answered(place.bus) < len(histories(place.bus)):
-            poller.poll()
-        add_requests(place.bus, MANY)
-        before = server.processor_s()
-        branch = clock.of(poller.poll, each=MANY)
-        serve_branch = (server.processor_s() - before) / MANY
-        listing_branch = max(0.0, clock.of(lambda: many(poller.poll), runs, each=BATCH) - listing) / MANY
-        wait = max(0.0, total / runs - statistics.median(jobs)) if os.getloadavg()[0] < 1 else 0.0
         return Costs(
             start=start,
+            first_poll=first_poll,
             listing=listing,
-            listing_branch=listing_branch,
-            branch=branch,
-            job=job,
+            fetch=max(0.0, first - listing),
+            branch=max(0.0, more - first) / (MOVES - 1),
+            job=job - listing,
             claim=claim,
             push=push,
             serve_listing=serve_listing,
-            serve_branch=serve_branch,
+            serve_fetch=max(0.0, serve_first - serve_listing),
+            serve_branch=max(0.0, serve_more - serve_first) / (MOVES - 1),
             lost_push=lost_push,
             look=look,
             beat=beat,
-            wait=wait,
+            wait=max(0.0, total / len(jobs) - job) if os.getloadavg()[0] < 1 else 0.0,
         )
+
+
+@contextmanager
+def taking_nothing() -> Iterator[None]:
+    """Let polls put the requests in order, and take none."""
+    with patch.object(Scheduler, "_work", lambda *_args, **_more: False):
+        yield
+
+
+def _moved(
+    clock: Clock, server: GitServer, place: Place, other: RunnerContext, poller: Poller, moves: int
+) -> tuple[float, float]:
+    """Return what a poll costs after another runner has claimed so many requests, and the server's part of it."""
+    polls, served = [], []
+    for _ in range(5):
+        branches = add_waiting(place, moves)
+        poller.poll()
+        tips, commits = other.bus.fetch(), []
+        for branch in branches:
+            read = other.keys.reader.read_branch(other.bus.git, branch, tips[branch])
+            commits.append(Lease(other.author, read).commit(State.CLAIMED, {}, tips[branch]))
+        moved = [f"{oid}:refs/heads/{branch}" for branch, oid in zip(branches, commits, strict=True)]
+        git(place.bus, "fetch", "--quiet", str(other.bus.git.directory), *moved)
+        before = server.processor_s()
+        polls.append(clock.of(poller.poll))
+        served.append(server.processor_s() - before)
+        gone = "".join(f"delete refs/heads/{branch}\n" for branch in branches)
+        git(place.bus, "update-ref", "--stdin", stdin=gone.encode())
+        poller.poll()
+    show(polls)
+    return statistics.median(polls), statistics.median(served)
 
 
 def _start(folder: Path, place: Place, server: GitServer) -> float:
@@ -169,9 +234,7 @@ def _lose(clock: Clock, place: Place, one: RunnerContext, two: RunnerContext) ->
         lease = Lease(one.author, reads[0])
         claims.append(clock.of(lambda lease=lease: lease.advance(State.CLAIMED)))  # type: ignore[misc]
         candidate = read_candidate(two.bus.git, reads[1])
-        lost.append(
-            clock.of(lambda candidate=candidate: Composer(two).dispatcher().apply(candidate, Action.TAKE))
-        )  # type: ignore[misc]
+        lost.append(clock.of(lambda candidate=candidate: Composer(two).dispatcher().apply(candidate, Action.TAKE)))  # type: ignore[misc]
     # The first one had no reason to look.
     return statistics.median(claims), lost[0], statistics.median(lost[1:])
 

@@ -33,9 +33,9 @@ class GitServer:
 
     def __enter__(self) -> Self:
         git(self._bus, "config", "core.logAllRefUpdates", "always")
-        # A server's own maintenance is no part of what a job costs.
-        for name in ("gc.auto", "receive.autogc", "maintenance.auto"):
-            git(self._bus, "config", name, "0" if name == "gc.auto" else "false")
+        # Git packs a server's loose references and objects, as hosts do. It does so in the push, so it is counted.
+        for name in ("gc.autoDetach", "maintenance.autoDetach"):
+            git(self._bus, "config", name, "false")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._behind = free.getsockname()[1]

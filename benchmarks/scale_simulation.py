@@ -9,15 +9,16 @@ import heapq
 import random
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any
 
-from scale_costs import Costs
+from scale_costs import Measured
 from scale_run import POLL, WAITING
 
 from runner.bus.backoff import Spread
 from runner.serve.loop import PAUSE_GROWTH
 
 # A step of a runner: seconds of a core, or seconds that pass.
-Steps = Generator[tuple[str, float], None, None]
+Steps = Generator[tuple[str, float], None, Any]
 CORE, SERVER, PASS = "core", "server", "pass"
 
 
@@ -37,6 +38,8 @@ class Prediction:
     seconds: float = 0.0
     core_s: float = 0.0
     pushes: int = 0
+    listings: int = 0
+    fetches: int = 0
     lost_claims: int = 0
     kills: int = 0
     answers: list[int] = field(default_factory=list)
@@ -47,7 +50,7 @@ class Simulation:
 
     def __init__(
         self,
-        costs: Costs,
+        measured: Measured,
         runners: int,
         requests: int,
         kill_every_s: float,
@@ -56,7 +59,7 @@ class Simulation:
         *,
         shared: bool,
     ) -> None:
-        self._costs = costs
+        self._costs = measured.at(requests)
         self._random = random.Random(seed)
         self._requests = [Request() for _ in range(requests)]
         self._open = list(range(requests))
@@ -127,6 +130,7 @@ class Simulation:
             yield CORE, costs.start
             yield SERVER, costs.push
             found.pushes += 1
+            yield CORE, costs.first_poll
             # A runner that was killed resumes its own claim at once.
             for mine in [i for i, request in enumerate(self._requests) if request.holder == number]:
                 yield from self._claim(number, mine)
@@ -134,9 +138,13 @@ class Simulation:
         spread = self._spreads[number]
         while True:
             shown, moved, seen = self._open[:WAITING], self._moves - seen, self._moves
-            served = costs.serve_listing + moved * costs.serve_branch
+            served, listed = costs.serve_listing, costs.listing
+            if moved > 0:
+                served += costs.serve_fetch + (moved - 1) * costs.serve_branch
+                listed += costs.fetch + (moved - 1) * costs.branch
+            found.listings += 1
+            found.fetches += moved > 0
             yield SERVER, served
-            listed = costs.listing + len(self._requests) * costs.listing_branch + moved * costs.branch
             yield CORE, max(0.0, listed - served)
             if not shown:
                 pause = min(pause * PAUSE_GROWTH, POLL["idle_poll_s"])
@@ -145,26 +153,32 @@ class Simulation:
             pause = POLL["poll_s"]
             wanted = self._random.choice(shown[: spread.width])
             if spread.has_rivals:
+                found.listings += 1
                 yield SERVER, costs.serve_listing
-                yield CORE, max(0.0, costs.look - costs.serve_listing)
                 if self._requests[wanted].holder is not None:
                     spread.lose()
+                    yield CORE, max(0.0, costs.look - costs.serve_listing)
                     found.lost_claims += 1
                     continue
-            yield from self._claim(number, wanted)
+            # A runner has its own commits already.
+            seen += yield from self._claim(number, wanted)
 
     def _claim(self, number: int, wanted: int) -> Steps:
+        """Claim a request and answer it. Returns how often that has moved the branch."""
         costs, found, request = self._costs, self.found, self._requests[wanted]
-        # The supervisor starts beside the push. A lost claim costs all of that, and a look at who won it.
-        until_push = max(costs.claim, costs.lost_push - costs.look)
+        # Without rivals, the supervisor starts beside the push. A lost claim costs a look at who won it.
+        beside = max(0.0, costs.lost_push - costs.look - costs.claim)
+        until_push = costs.claim + (0.0 if self._spreads[number].has_rivals else beside)
         yield CORE, max(0.0, until_push - costs.push)
         yield SERVER, costs.push
         found.pushes += 1
         if request.holder not in (None, number):
             found.lost_claims += 1
             self._spreads[number].lose()
+            found.listings += 1
+            found.fetches += 1
             yield CORE, costs.look
-            return
+            return 0
         if request.holder is None:
             self._open.remove(wanted)
         request.holder = number
@@ -179,3 +193,4 @@ class Simulation:
         request.holder = -1
         self._moves += 1
         self._left -= 1
+        return 2
