@@ -31,7 +31,7 @@ from runner.serve.scheduler import Scheduler
 FEW, MANY = 20, 1000
 BATCH = 10
 # How many branches of other runners move between two polls.
-MOVES = 21
+MOVES = 61
 STARTS = 3
 
 
