@@ -234,7 +234,9 @@ def _lose(clock: Clock, place: Place, one: RunnerContext, two: RunnerContext) ->
         lease = Lease(one.author, reads[0])
         claims.append(clock.of(lambda lease=lease: lease.advance(State.CLAIMED)))  # type: ignore[misc]
         candidate = read_candidate(two.bus.git, reads[1])
-        lost.append(clock.of(lambda candidate=candidate: Composer(two).dispatcher().apply(candidate, Action.TAKE)))  # type: ignore[misc]
+        lost.append(
+            clock.of(lambda candidate=candidate: Composer(two).dispatcher().apply(candidate, Action.TAKE))
+        )  # type: ignore[misc]
     # The first one had no reason to look.
     return statistics.median(claims), lost[0], statistics.median(lost[1:])
 
