@@ -41,7 +41,7 @@ class Decoded:
             or self._arrays[0].shape[:2] != (batch, heads)
             or self._arrays[0].shape[2] < count
         ):
-            room = min(most, max(LEAST, 2 * count))
+            room = min(most, max(LEAST, count + count // 4))
             with torch.inference_mode(False):  # else it could not be written to outside of that mode
                 array = torch.empty((batch, heads, room, dim), device=rows.device)
             if self._count:
