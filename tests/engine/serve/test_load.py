@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.serve.world import serving
+from tests.engine.serve.world import backends, serving
 
 LOAD = Path(__file__).parents[3] / "benchmarks" / "server_load.py"
 
@@ -26,13 +26,14 @@ def test_many_clients(tmp_path):
 
 
 @pytest.mark.long
-def test_clients_that_never_read_stall_nobody_and_are_ended(tmp_path):
+@pytest.mark.parametrize("backend", backends())
+def test_clients_that_never_read_stall_nobody_and_are_ended(tmp_path, backend):
     """Their buffers are made small, so that the server soon has nowhere to write."""
     body = {"model": "tiny", "prompt": "import os\n", "max_tokens": 1500, "stream": True, "temperature": 0}
     body |= {"logprobs": 20, "logit_bias": {"0": -100, "2": -100}}
     data = json.dumps(body).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-    with serving(tmp_path, "--max-active", "4") as server:
+    with serving(tmp_path, "--backend", backend, "--max-active", "4") as server:
         alone = server.chat(max_tokens=4).json()["choices"][0]["message"]
         host, port = server.url.removeprefix("http://").split(":")
         silent = []
