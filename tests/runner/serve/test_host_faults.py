@@ -179,9 +179,10 @@ def test_what_a_host_says_when_it_refuses_reaches_log_status_and_requester(
     process = runners.start()
     sent = client.run("noop")
     wait_for(lambda: "the claim could not be pushed: remote: branches are frozen" in process.said())
-    wait_for(lambda: sent.status().reason.code is Code.DOUBT)
+    # On a busy machine, other doubts may come first.
+    wait_for(lambda: "cannot push to the bus: remote: branches are frozen" in sent.status().reason.said)
     reason = sent.status().reason
-    assert "cannot push to the bus: remote: branches are frozen" in reason.said
+    assert reason.code is Code.DOUBT
     assert reason.runner == "one"
     assert "branches are frozen" in read_facts(runners.folder / "state-one").trouble["message"]
     with pytest.raises(RefusedError, match="branches are frozen") as caught:
