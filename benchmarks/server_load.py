@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import signal
 import socket
@@ -49,12 +50,18 @@ SLACK = 8 << 20  # bytes of arrays beside weights and kept prefixes, such as mas
 GROWTH = 96 << 20  # bytes of the process between a third of the time and the end: allocators keep some
 
 
-def requests() -> list[tuple[str, dict[str, Any]]]:
+# Drafters and caches of the requests, by backend.
+OPTIONS = {
+    "mlx": (("auto", "raw"), ("dflash", "e8v@4.25"), ("lookup", "affine@4g64"), ("none", "raw")),
+    "torch": (("auto", "raw"), ("none", "e8v@4.25"), ("lookup", "raw"), ("none", "e8v@6.25")),
+}
+
+
+def requests(backend: str) -> list[tuple[str, dict[str, Any]]]:
     """Return paths and bodies: each API, cache, drafter and form once at least."""
     found: list[tuple[str, dict[str, Any]]] = []
     common = {"model": "tiny", "temperature": 0}
-    options = [("auto", "raw"), ("dflash", "e8v@4.25"), ("lookup", "affine@4g64"), ("none", "raw")]
-    for prompt, (draft, cache) in zip(CODE, options, strict=True):
+    for prompt, (draft, cache) in zip(CODE, OPTIONS[backend], strict=True):
         own = {**common, "x_kakeya": {"draft": draft, "cache": cache}}
         turns = [{"role": "user", "content": prompt}]
         found += [
@@ -96,12 +103,19 @@ class Client:
 
     Args:
         url: the server's.
+        backend: the server's.
         alone: the answer to each request that a lone client got; filled in if it is empty.
         others: the texts that are not those, with their requests; filled in.
     """
 
-    def __init__(self, url: str, alone: dict[int, str], others: set[tuple[int, str]]) -> None:
-        self.url, self.alone, self.others, self.asked = url, alone, others, requests()
+    def __init__(self, url: str, backend: str, alone: dict[int, str], others: set[tuple[int, str]]) -> None:
+        self.url, self.backend, self.alone, self.others, self.asked = (
+            url,
+            backend,
+            alone,
+            others,
+            requests(backend),
+        )
         self.http = httpx.Client(base_url=url, timeout=300, verify=False)
         self.counts: Counter[str] = Counter()
 
@@ -162,7 +176,9 @@ class Client:
         if number not in self.alone:
             self.alone[number] = text
         elif text != self.alone[number]:
+            # Over torch, packed answers are decoded row by row, as the lone client's was.
             assert packed(body), (path, body, text, self.alone[number])
+            assert self.backend == "mlx", (path, body, text, self.alone[number])
             self.others.add((number, text))
             self.counts["near ties"] += 1
         self.counts["answered"] += 1
@@ -178,9 +194,9 @@ def packed(body: dict[str, Any]) -> bool:
     return bool(body["x_kakeya"]["cache"] != "raw")
 
 
-def unexplained(alone: dict[int, str], others: set[tuple[int, str]]) -> list[str]:
+def unexplained(backend: str, alone: dict[int, str], others: set[tuple[int, str]]) -> list[str]:
     """Return which texts from packed caches, the lone client's among them, no rounding explains."""
-    ties, asked, faults, seen = Ties(), requests(), [], set()
+    ties, asked, faults, seen = Ties(), requests(backend), [], set()
     for number, text in [*alone.items(), *sorted(others)]:
         path, body = asked[number]
         again = ties.asked(path, body)
@@ -198,12 +214,23 @@ def unexplained(alone: dict[int, str], others: set[tuple[int, str]]) -> list[str
 
 
 @contextmanager
-def served(log: Path) -> Iterator[tuple[str, psutil.Process]]:
+def served(log: Path, backend: str) -> Iterator[tuple[str, psutil.Process]]:
     """Run a server on a free port of loopback."""
-    options = ("--max-queue", "24", "--prefix-cache", f"{PREFIXES >> 20}MB", "--dtype", "float32")
+    options = (
+        "--max-queue",
+        "24",
+        "--prefix-cache",
+        f"{PREFIXES >> 20}MB",
+        "--dtype",
+        "float32",
+        "--backend",
+        backend,
+    )
     argv = [sys.executable, "-P", "-m", "engine", "serve", "--model", "tiny", "--port", "0", *options]
+    # Torch's threads would wait for the clients, which share the cores.
+    env = {**os.environ, "OMP_NUM_THREADS": "1"} if backend == "torch" else None
     with log.open("wb") as err:
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=err, text=True)
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=err, text=True, env=env)
     assert process.stdout is not None
     try:
         yield process.stdout.readline().strip(), psutil.Process(process.pid)
@@ -224,15 +251,15 @@ def settled(client: Client) -> dict[str, Any]:
 
 
 def load(
-    url: str,
-    alone: dict[int, str],
-    others: set[tuple[int, str]],
+    lone: Client,
     clients: int,
     seconds: float,
     server: psutil.Process,
 ) -> Counter[str]:
     """Run the clients; return what they did. Prints the server's figures now and then."""
-    made = [Client(url, alone, others) for _ in range(clients)]  # before the clock starts: it takes seconds
+    made = [
+        Client(lone.url, lone.backend, lone.alone, lone.others) for _ in range(clients)
+    ]  # before the clock starts: it takes seconds
     end = time.monotonic() + seconds
     failed = threading.Event()
 
@@ -263,13 +290,14 @@ def load(
 def leaks(figures: dict[str, Any], before: dict[str, int], after: dict[str, int]) -> list[str]:
     """Return what is still held although nothing runs."""
     weights = figures["models"]["tiny"]["weight_bytes"]
-    kept = figures["prefixes"]["bytes"]
+    kept = figures["prefixes"]["bytes"] if "prefixes" in figures else 0  # over MLX
+    arrays = figures.get("mlx_active_bytes", 0)  # torch counts none on a CPU
     held = {
         "active answers": figures["active"],
         "waiting answers": figures["waiting"],
         "bytes of caches": figures["cache_bytes"],
         "bytes of prefixes over the budget": max(0, kept - PREFIXES),
-        "bytes of arrays": max(0, figures["mlx_active_bytes"] - weights - kept - SLACK),
+        "bytes of arrays": max(0, arrays - weights - kept - SLACK),
         "bytes of the process": max(0, after["bytes"] - before["bytes"] - GROWTH),
         "files and sockets": max(0, after["files"] - before["files"] - 4),
         "threads": max(0, after["threads"] - before["threads"] - 4),
@@ -319,20 +347,21 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=60, help="how long to load it (default 60)")
     parser.add_argument("--clients", type=int, default=32, help="clients at once (default 32)")
+    parser.add_argument("--backend", choices=OPTIONS, default="mlx", help="of the server (default mlx)")
     options = parser.parse_args()
     print_machine()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "server.log"
-        with served(log) as (url, server):
+        with served(log, options.backend) as (url, server):
             alone: dict[int, str] = {}
             others: set[tuple[int, str]] = set()
-            lone = Client(url, alone, others)
+            lone = Client(url, options.backend, alone, others)
             for number, (path, body) in enumerate(lone.asked):
                 lone.check(number, text_of(path, lone.http.post(path, json=body).json()))
-            warm = load(url, alone, others, options.clients, options.seconds / 3, server)
+            warm = load(lone, options.clients, options.seconds / 3, server)
             settled(lone)
             before = of_process(server)
-            total = warm + load(url, alone, others, options.clients, options.seconds * 2 / 3, server)
+            total = warm + load(lone, options.clients, options.seconds * 2 / 3, server)
             figures, after = settled(lone), of_process(server)
             faults = leaks(figures, before, after)
             for number, (path, body) in enumerate(lone.asked):
@@ -341,7 +370,8 @@ def main() -> int:
             cut = drained(url, server)
         said = log.read_text()
     faults += [cut] if cut else []
-    faults += unexplained(alone, others)
+    if options.backend == "mlx":
+        faults += unexplained(options.backend, alone, others)
     faults += [f"the log has {word!r}" for word in ("err-", "Traceback") if word in said]
     print(
         f"{options.clients} clients, {options.seconds:g} s: "
@@ -351,9 +381,8 @@ def main() -> int:
         f"memory {before['bytes'] / 2**20:.0f} -> {after['bytes'] / 2**20:.0f} MiB, files {after['files']}, ",
         end="",
     )
-    print(
-        f"arrays {figures['mlx_active_bytes'] / 2**20:.0f} MiB, peak {figures['mlx_peak_bytes'] / 2**20:.0f} MiB"
-    )
+    arrays, peak = (figures.get(f"mlx_{name}_bytes", 0) / 2**20 for name in ("active", "peak"))
+    print(f"arrays {arrays:.0f} MiB, peak {peak:.0f} MiB")
     if not total["answered"]:
         faults.append("no answer was completed")
     right = "every answer is the lone client's, or rounding explains it; nothing is held; the server drained"

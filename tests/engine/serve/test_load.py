@@ -16,9 +16,10 @@ LOAD = Path(__file__).parents[3] / "benchmarks" / "server_load.py"
 
 
 @pytest.mark.long
-def test_many_clients(tmp_path):
+@pytest.mark.parametrize("backend", backends())
+def test_many_clients(tmp_path, backend):
     """The benchmark's own checks: answers, slots, caches, memory, files, threads, and the end on SIGTERM."""
-    argv = [sys.executable, str(LOAD), "--seconds", "8"]
+    argv = [sys.executable, str(LOAD), "--seconds", "4", "--backend", backend]
     environ = {**os.environ, "TMPDIR": str(tmp_path), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
