@@ -12,7 +12,7 @@ So every pattern of bits is a codeword, and no codeword has two patterns.
 """
 
 from engine.codec.lattice import tree_sum, two_largest
-from engine.codec.spec import SHIFT, UNIT
+from engine.codec.spec import INWARD, SHIFT, UNIT
 from engine.mx import mx
 
 
@@ -36,7 +36,8 @@ def at_wall(z: mx.array, point: mx.array, q: int) -> mx.array:
 
     Both are ``[8, blocks]``. A wall is the plane of all x whose inner product with a minimal vector is that of the
     outermost codewords. ``inside`` says which vector has the largest inner product with a point. The codeword nearest
-    to a column outside is nearly always the point nearest to where the column arrives.
+    to a column outside is nearly always the point nearest to where the column arrives. A wall is a mirror of E8, so on
+    it, a point inside and one outside may be equally near, and rounding would choose: the column goes ``INWARD`` too.
     """
     shift = mx.array(SHIFT, dtype=mx.int32)[:, None]
     moved = 8 * mx.round(point * 2).astype(mx.int32) - shift
@@ -54,7 +55,7 @@ def at_wall(z: mx.array, point: mx.array, q: int) -> mx.array:
     normal = magnitude * (1 - 2 * flipped)  # twice the minimal vector
     top = q + ((normal * shift).sum(axis=-2, keepdims=True) >> 5)
     along = normal.astype(mx.float32)
-    excess = 0.5 * tree_sum(z * along, -2) - top.astype(mx.float32)
+    excess = 0.5 * tree_sum(z * along, -2) - (top.astype(mx.float32) - INWARD)
     return z - along * (0.25 * excess)
 
 

@@ -29,6 +29,10 @@ UNIT = 16  # the denominator of SHIFT: a half-integer point times UNIT, minus SH
 # eight of them times 16 would overflow int16.
 LIMIT = 240
 
+# How far beyond a wall of the cell a block is moved, as an inner product with the wall's minimal vector: much more than
+# rounding, and much less than 1, the distance of the next lattice points.
+INWARD = 2.0**-8
+
 BLOCK_SIZES = {"d4": 4, "e8": 8}  # of the published codec's lattices
 SIDE_BITS = 32  # the published codec's norm and maximum, in half precision each
 

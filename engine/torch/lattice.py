@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from engine.codec.spec import SHIFT
+from engine.codec.spec import INWARD, SHIFT
 
 ROUNDER = 1.5 * 2.0**23
 _ROUNDER_BITS = 0x4B400000
@@ -84,7 +84,7 @@ def at_wall(z: torch.Tensor, points: torch.Tensor, q: int) -> torch.Tensor:
     normal = torch.where(flipped, -magnitude, magnitude)  # twice the minimal vector
     top = q + (fold(torch.add, normal * shift) >> 5)
     along = normal.float()
-    excess = 0.5 * fold(torch.add, z * along) - top.float()
+    excess = 0.5 * fold(torch.add, z * along) - (top.float() - INWARD)
     return z - along * (0.25 * excess)
 
 

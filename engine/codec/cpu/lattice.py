@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.codec.spec import SHIFT
+from engine.codec.spec import INWARD, SHIFT
 
 ROUNDER = np.float32(1.5 * 2.0**23)
 REST = np.uint32(0x7FFFFFF8)
@@ -88,7 +88,7 @@ def at_wall(z: np.ndarray, points: np.ndarray, q: int) -> np.ndarray:
     normal -= negative
     np.copyto(along, normal)
     np.multiply(normal, SHIFTS, out=negative, casting="unsafe")
-    top = (fold(np.add, negative, negative) >> 5) + np.float32(q)
+    top = (fold(np.add, negative, negative) >> 5) + np.float32(q - INWARD)
     excess = np.float32(0.5) * fold(np.add, np.multiply(z, along, out=product), product) - top
     along *= np.float32(0.25) * excess
     at: np.ndarray = z - along

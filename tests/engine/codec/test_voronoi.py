@@ -69,6 +69,19 @@ def test_a_vector_is_encoded_alone_as_among_many(bits, effort):
         assert np.array_equal(np.array(codec.encode(x[i : i + 1])), together[i : i + 1])
 
 
+@cpu_only
+@pytest.mark.parametrize("effort", ["fast", "normal", "best"])
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6])
+def test_rounding_seldom_changes_a_code(bits, effort):
+    """A forward pass over more rows rounds otherwise, and should store the same codes."""
+    x = draw("gaussian", 2000, 64, seed=5).astype(np.float32)
+    noise = np.random.default_rng(0).uniform(-(2.0**-21), 2.0**-21, x.shape).astype(np.float32)
+    moved = x + noise * np.abs(x).max(axis=1, keepdims=True)
+    codec = VoronoiCodec(64, bits, effort)
+    rows, again = (np.array(codec.encode(mx.array(each))) for each in (x, moved))
+    assert (rows != again).any(axis=1).mean() < 0.002
+
+
 def evaluations(search):
     """Return at how many scales a vector is coded, at most; with a guess also one that surely holds all blocks."""
     if search.guess:
@@ -90,7 +103,7 @@ def test_more_effort_errs_less_and_the_fast_one_not_much_more(bits, distribution
     assert 2 * tries[0] <= tries[1] < tries[2] / 2
 
 
-@pytest.mark.parametrize(("size", "coded_share", "excess"), [(1.0, 0.98, 1.06), (1.4, 0.94, 1.21)])
+@pytest.mark.parametrize(("size", "coded_share", "excess"), [(1.0, 0.99, 1.08), (1.4, 0.97, 1.23)])
 def test_a_block_outside_gets_nearly_the_nearest_of_all_codewords(size, coded_share, excess):
     """All 65,536 codewords of two bits are known, so the search for a codeword can be compared with the best one."""
     z = (np.random.default_rng(0).standard_normal((8, 300)) * size).astype(np.float32)
