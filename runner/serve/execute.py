@@ -90,8 +90,7 @@ class Executor:
             status_file.record_job_start(lease.branch, description)
             self.announcer.set_branch(lease.branch)
             try:
-                ready = early or self._ready(stack)
-                return _ClaimedRun(self, lease, admitted, ready).run()
+                return _ClaimedRun(self, lease, admitted, lambda: early or self._ready(stack)).run()
             finally:
                 status_file.record_job_end()
                 self.announcer.set_branch(None)
@@ -107,11 +106,13 @@ class Executor:
 class _ClaimedRun:
     """The run of one claimed request, and its outcome so far."""
 
-    def __init__(self, executor: Executor, lease: Lease, admitted: Admitted, ready: Ready) -> None:
+    def __init__(
+        self, executor: Executor, lease: Lease, admitted: Admitted, start: Callable[[], Ready]
+    ) -> None:
         self._executor, self._host, self._author = executor, executor.host, executor.author
         self._lease = lease
         self._admitted = admitted
-        self._ready = ready
+        self._start = start
         ok = wire.Reason(code="ok", message="every step ended with 0")
         self._outcome = Outcome(State.SUCCEEDED, ok, admitted.request, admitted)
         if is_used_by(admitted.preset):  # its packages may have been upgraded since the runner started
@@ -122,8 +123,9 @@ class _ClaimedRun:
         executor, policy = self._executor, self._host.policy
         lease, admitted, outcome = self._lease, self._admitted, self._outcome
         try:
+            ready = self._start()
             with workspace(policy.state, admitted.request.preset) as space, self._arms(space) as arms:
-                stop_reason = self._work(space, arms)
+                stop_reason = self._work(space, arms, ready)
         except (InfrastructureError, OSError):
             if not outcome.commands:  # no step of it ran
                 with suppress(InfrastructureError, OSError):
@@ -145,7 +147,7 @@ class _ClaimedRun:
             executor.to_note.append(lease.branch)
         return published
 
-    def _work(self, space: Workspace, arms: Arms | None) -> StopReason | None:
+    def _work(self, space: Workspace, arms: Arms | None, ready: Ready) -> StopReason | None:
         """Run the steps and collect the reports into the outcome. Returns why the job was stopped, if it was."""
         executor, outcome = self._executor, self._outcome
         lease, admitted = self._lease, self._admitted
@@ -163,7 +165,7 @@ class _ClaimedRun:
                     admitted,
                     outcome,
                     space,
-                    self._ready,
+                    ready,
                 )
                 if arms and admitted.preset.compare:
                     Comparison(

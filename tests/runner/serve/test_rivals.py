@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from bridge.bus.wire import State
 from runner.admit.manifests import read_candidate
 from runner.bus.backoff import WIDEST, Spread
 from runner.bus.bus import Bus
@@ -80,25 +81,26 @@ def claims(monkeypatch):
     return pushed
 
 
+def take(context, branch, tips):
+    """Have a runner claim and run a request of which it read this tip."""
+    read = context.keys.reader.read_branch(context.bus.git, branch, tips[branch])
+    return Composer(context).dispatcher().apply(read_candidate(context.bus.git, read), Action.TAKE)
+
+
 @pytest.mark.bus
 def test_a_runner_that_lost_a_claim_asks_before_it_claims_again(pair, requester, claims):
     one, two = pair
     branches = [requester.send(requester.manifest()) for _ in range(3)]
     tips = {context.policy.id: context.bus.fetch() for context in pair}
-
-    def take(context, branch):
-        read = context.keys.reader.read_branch(context.bus.git, branch, tips[context.policy.id][branch])
-        return Composer(context).dispatcher().apply(read_candidate(context.bus.git, read), Action.TAKE)
-
     for branch in branches[:2]:
-        assert take(one, branch)
+        assert take(one, branch, tips["one"])
     claims.clear()
 
-    assert take(two, branches[0]) is None
+    assert take(two, branches[0], tips["two"]) is None
     assert claims == [branches[0]]  # it had no reason to ask, and lost
-    assert take(two, branches[1]) is None
+    assert take(two, branches[1], tips["two"]) is None
     assert claims == [branches[0]]  # it asked, and pushed nothing
-    assert take(two, branches[2])
+    assert take(two, branches[2], tips["two"])
     assert two.spread.lost_claims == 2
 
 
@@ -119,15 +121,10 @@ def test_a_claim_that_may_be_lost_starts_no_supervisor(pair, requester, monkeypa
     monkeypatch.setattr(Lease, "advance", record)
     # The bus's readers lag, so the second runner does not see that the first one was faster.
     monkeypatch.setattr(two.bus, "has_moved", lambda *_: False)
-
-    def take(context, branch):
-        read = context.keys.reader.read_branch(context.bus.git, branch, tips[branch])
-        return Composer(context).dispatcher().apply(read_candidate(context.bus.git, read), Action.TAKE)
-
-    assert take(one, branches[0])
+    assert take(one, branches[0], tips)
     two.spread.lose()
-    assert take(two, branches[0]) is None
-    assert take(two, branches[1])
+    assert take(two, branches[0], tips) is None
+    assert take(two, branches[1], tips)
 
     # The first supervisor started beside the claim; the last one after it, and the lost claim had none.
     assert pushed_when == [1, 1, 1]
@@ -151,3 +148,22 @@ def test_after_a_lost_claim_the_bus_is_listed_again(pair, requester, monkeypatch
 
     assert poller.has_more
     assert two.spread.lost_claims == 1
+
+
+@pytest.mark.bus
+def test_a_claim_without_a_supervisor_is_handed_back_at_once(pair, requester, monkeypatch):
+    runner = pair[0]
+    branch = requester.send(requester.manifest())
+    tips = runner.bus.fetch()
+    runner.spread.lose()
+
+    def refuse(_kept):
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(execute, "Ready", refuse)
+    with pytest.raises(BlockingIOError):
+        take(runner, branch, tips)
+
+    tips = runner.bus.fetch()
+    read = runner.keys.reader.read_branch(runner.bus.git, branch, tips[branch])
+    assert read.current_state is State.REQUESTED
