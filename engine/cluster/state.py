@@ -86,13 +86,17 @@ def overdue(cluster: Cluster, ranks: list[RankState], clocks: Clocks) -> tuple[s
     waiting = [number for number, rank in enumerate(ranks) if rank.end is None]
     if not waiting:
         return None
-    # The others wait for the rank that is furthest behind.
-    number = min(waiting, key=lambda each: (_ORDER.index(ranks[each].phase), ranks[each].count))
+    # The others wait for the ranks that are furthest behind.
+    places = {number: (_ORDER.index(ranks[number].phase), ranks[number].count) for number in waiting}
+    behind = [number for number in waiting if places[number] == min(places.values())]
+    number = behind[0]
     one_has_ended = len(waiting) < len(ranks)
     limit, missing = clocks.limit("end" if one_has_ended else ranks[number].phase)
     if now - max(rank.advanced for rank in ranks) <= limit:
         return None
-    message = f"no {missing} for {limit:g} s: {cluster.name(number)} stands still {ranks[number].doing}"
+    names = " and ".join(map(cluster.name, behind))
+    stand = "stands" if len(behind) == 1 else "stand"
+    message = f"no {missing} for {limit:g} s: {names} {stand} still {ranks[number].doing}"
     return (
         message,
         "see whether its host sleeps or lost the network; --token-timeout and --load-timeout set the limits",

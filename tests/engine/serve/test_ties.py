@@ -14,7 +14,7 @@ from tests.engine.unrounded import Unrounded
 SPECS = ("e8v@4.25", "affine@4g64")
 PROMPT = "def main(argv):\n" * 3  # after which each cache gives another answer
 # Beside the plain answer of each cache, there is a second one that codes within rounding give.
-TIED = {"e8v@4.25": PROMPT, "affine@4g64": "def read(path):\n"}
+TIED = {"e8v@4.25": "x = 1\n", "affine@4g64": "def read(path):\n"}
 SCHEMA = {
     "type": "object",
     "properties": {"path": {"type": "string", "maxLength": 8}, "lines": {"type": "integer", "maximum": 99}},
