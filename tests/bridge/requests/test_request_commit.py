@@ -160,7 +160,7 @@ def test_a_snapshot_holds_a_file_that_changed_right_after_it_was_committed(clone
 
     run = Client(clone).run("noop", snapshot=True)
 
-    assert files_of(bus, f"refs/heads/{run.branch}")["readme.txt"] == path.read_text()
+    assert files_of(bus, f"refs/heads/{run.branch}")["readme.txt"] == path.read_text().strip()
 
 
 def test_a_snapshot_of_a_clean_tree_is_the_commit_itself(clone, bus, git):
