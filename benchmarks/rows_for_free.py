@@ -32,7 +32,7 @@ def main() -> int:
         price = (sizes["draft"] + VOCABULARY * WIDTH) / sizes["target"]
         for arm, is_model in ARMS.items():
             for prompt in (each["id"] for each in report["prompts"]):
-                row = next(row for row in _rows(report, arm, prompt))
+                row = _rows(report, arm, prompt)[0]
                 rounds, tokens = len(row["commits"]), sum(row["commits"])
                 drafted = sum(number > 0 for number in row["drafted"]) if is_model else 0
                 paid = tokens / (rounds + drafted * price)

@@ -4,7 +4,6 @@ NumPy computes exponentials many times faster than MLX's CPU backend, and arrays
 A tile's result does not depend on the other tiles, so threads share the tiles, and their number does not change a bit.
 """
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -15,6 +14,7 @@ import numpy as np
 from engine import blas
 from engine.attention.views import PackedView
 from engine.codec.cpu import decoder
+from engine.codec.cpu.scratch import Scratch
 from engine.codec.spec import Layout
 from engine.codec.voronoi import VoronoiCodec, computes_on_cpu
 from engine.mx import mx
@@ -79,24 +79,12 @@ class _Side(NamedTuple):
     def decoded(self, start: int, stop: int) -> np.ndarray:
         """Return a tile, float32 ``[m, dim, tokens]``, in memory that the thread's next tile reuses."""
         shape = (len(self.rows), self.layout.dim, stop - start)
-        out = _scratch.array(shape)
+        out = _scratch.take(int(np.prod(shape)) * 4).view(np.float32).reshape(shape)
         decoder.decode(self.rows[:, start:stop], self.layout, out)
         return out
 
 
-class _Scratch(threading.local):
-    """An array that this thread reuses, because mapping fresh memory would take longer than computing."""
-
-    flat = np.empty(0, np.float32)
-
-    def array(self, shape: tuple[int, ...]) -> np.ndarray:
-        size = int(np.prod(shape))
-        if size > self.flat.size:
-            self.flat = np.empty(size, np.float32)
-        return self.flat[:size].reshape(shape)
-
-
-_scratch = _Scratch()
+_scratch = Scratch()
 
 
 def _tile(

@@ -88,15 +88,15 @@ def overdue(cluster: Cluster, ranks: list[RankState], clocks: Clocks) -> tuple[s
         return None
     # The others wait for the ranks that are furthest behind.
     places = {number: (_ORDER.index(ranks[number].phase), ranks[number].count) for number in waiting}
-    behind = [number for number in waiting if places[number] == min(places.values())]
-    number = behind[0]
+    last = min(places.values())
+    behind = [number for number in waiting if places[number] == last]
     one_has_ended = len(waiting) < len(ranks)
-    limit, missing = clocks.limit("end" if one_has_ended else ranks[number].phase)
+    limit, missing = clocks.limit("end" if one_has_ended else ranks[behind[0]].phase)
     if now - max(rank.advanced for rank in ranks) <= limit:
         return None
     names = " and ".join(map(cluster.name, behind))
     stand = "stands" if len(behind) == 1 else "stand"
-    message = f"no {missing} for {limit:g} s: {names} {stand} still {ranks[number].doing}"
+    message = f"no {missing} for {limit:g} s: {names} {stand} still {ranks[behind[0]].doing}"
     return (
         message,
         "see whether its host sleeps or lost the network; --token-timeout and --load-timeout set the limits",

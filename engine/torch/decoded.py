@@ -14,7 +14,7 @@ class Decoded:
     """Vectors with the rotation still on, float32 ``[batch, heads, tokens, dim]``, in at most ``most`` bytes.
 
     ``arrays`` holds the array once there is one. A cache's layer has this list among its variables, so that the bytes
-    count as its own. The vectors are those of the decoded rows, bit for bit.
+    count as its own. The vectors equal what decoding the rows gives, bit for bit.
     """
 
     def __init__(self, most: int, arrays: list[torch.Tensor]) -> None:

@@ -5,7 +5,6 @@ Coordinates are in units in which a period of the lattice is 2^8, or 2^16 for mo
 reused, and none branches or shifts bytes to the left, which NumPy does slowly.
 """
 
-import threading
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from engine.codec.cpu.encoder import steps_of
 from engine.codec.cpu.lattice import fold
+from engine.codec.cpu.scratch import Scratch
 from engine.codec.spec import BETA_GAP, SCALE_MAX, SCALE_MIN, SCALE_ZERO, SHIFT, Layout
 
 
@@ -54,21 +54,14 @@ def _decode(rows: np.ndarray, layout: Layout, out: np.ndarray) -> None:
     out *= steps[:, None]
 
 
-class _Scratch(threading.local):
-    """Memory that this thread reuses, because mapping fresh memory would nearer longer than computing."""
-
-    memory = np.empty(0, np.uint8)
-
-    def arrays(self, columns: int, dtype: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return four arrays ``[8, columns]`` and three ``[4, columns]`` of any content."""
-        size = 4 * columns * np.dtype(dtype).itemsize
-        if self.memory.size < 11 * size:
-            self.memory = np.empty(11 * size, np.uint8)
-        halves = self.memory[: 11 * size].view(dtype).reshape(11, 4, columns)
-        return list(halves[:8].reshape(4, 8, columns)), list(halves[8:])
+_scratch = Scratch()
 
 
-_scratch = _Scratch()
+def _arrays(columns: int, dtype: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return four arrays ``[8, columns]`` and three ``[4, columns]`` of any content."""
+    size = 4 * columns * np.dtype(dtype).itemsize
+    halves = _scratch.take(11 * size).view(dtype).reshape(11, 4, columns)
+    return list(halves[:8].reshape(4, 8, columns)), list(halves[8:])
 
 
 def _fields(flat: np.ndarray, layout: Layout) -> np.ndarray:
@@ -131,7 +124,7 @@ def twice_point_of(fields: np.ndarray, bits: int) -> np.ndarray:
     unsigned = kind.unsigned
     width = np.iinfo(unsigned).bits
     period = 1 << width
-    (x, size, moves, other), (first, second, third) = _scratch.arrays(fields.shape[1], unsigned)
+    (x, size, moves, other), (first, second, third) = _arrays(fields.shape[1], unsigned)
     odd = _reduce(fields, bits, unsigned, x, other, first)
     top = width - 1
     odd_half = odd ^ (fold(np.bitwise_xor, x, first) >> top)

@@ -1,10 +1,10 @@
 """Nearest points of E8 in NumPy, as *twice* their coordinates in int16, which takes half the memory of float32."""
 
-import threading
 from collections.abc import Callable
 
 import numpy as np
 
+from engine.codec.cpu.scratch import Scratch
 from engine.codec.spec import INWARD, SHIFT
 
 ROUNDER = np.float32(1.5 * 2.0**23)
@@ -19,7 +19,7 @@ def nearest(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     See ``engine.codec.lattice.nearest_e8``. Coordinates may be 2^14 at most.
     """
-    (number, rest, key, scratch), (short, _), (moves, flips) = _scratch.arrays(z.shape[1])
+    (number, rest, key, scratch), (short, _), (moves, flips) = _arrays(z.shape[1])
     np.add(z, ROUNDER, out=number)
     np.copyto(short, number.view(np.int32), casting="unsafe")  # the low bits are the integer
     odd = fold(np.bitwise_xor, number.view(np.uint32), scratch.view(np.uint32)) & np.uint32(1)
@@ -50,7 +50,7 @@ def nearest(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def inside(points: np.ndarray, q: int) -> np.ndarray:
     """Return whether twice points of E8, ``[8, columns]``, lie in the shifted cell of q E8: see ``cosets.inside``."""
-    _, (moved, short), _ = _scratch.arrays(points.shape[1])
+    _, (moved, short), _ = _arrays(points.shape[1])
     np.left_shift(points, 3, out=moved)  # 16 times a coordinate
     moved -= SHIFTS
     odd = fold(np.bitwise_xor, moved, short) >> 15
@@ -66,7 +66,7 @@ def at_wall(z: np.ndarray, points: np.ndarray, q: int) -> np.ndarray:
 
     See ``cosets.at_wall``.
     """
-    (along, product, _, _), (size, key), (normal, negative) = _scratch.arrays(z.shape[1])
+    (along, product, _, _), (size, key), (normal, negative) = _arrays(z.shape[1])
     np.left_shift(points, 3, out=size)
     size -= SHIFTS
     np.less(size, 0, out=negative.view(np.bool_))
@@ -105,21 +105,18 @@ def _two_largest(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return top[0], below[0]
 
 
-class _Scratch(threading.local):
-    """Arrays that this thread reuses, because mapping fresh memory would take longer than computing."""
-
-    columns = 0
-
-    def arrays(self, columns: int) -> list[list[np.ndarray]]:
-        """Return arrays ``[8, columns]`` of any content: four of float32, two of int16 and two of int8."""
-        if columns > self.columns:
-            self.columns = columns
-            kinds = (np.float32, 4), (np.int16, 2), (np.int8, 2)
-            self.all = [[np.empty(8 * columns, dtype) for _ in range(count)] for dtype, count in kinds]
-        return [[x[: 8 * columns].reshape(8, -1) for x in kind] for kind in self.all]
+_scratch = Scratch()
 
 
-_scratch = _Scratch()
+def _arrays(columns: int) -> list[list[np.ndarray]]:
+    """Return arrays ``[8, columns]`` of any content: four of float32, two of int16 and two of int8."""
+    kinds, at = [], 0
+    memory = _scratch.take(8 * columns * (4 * 4 + 2 * 2 + 2))
+    for dtype, count, width in ((np.float32, 4, 4), (np.int16, 2, 2), (np.int8, 2, 1)):
+        size = 8 * columns * count * width
+        kinds.append(list(memory[at : at + size].view(dtype).reshape(count, 8, columns)))
+        at += size
+    return kinds
 
 
 def fold(operation: Callable[..., np.ndarray], x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:

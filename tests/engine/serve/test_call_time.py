@@ -1,4 +1,4 @@
-"""The time of each parser is linear in what a model wrote, whatever that is; honest calls are those of mlx-lm."""
+"""Each parser takes time linear in the text, whatever a model writes, and reads honest calls as mlx-lm does."""
 
 import time
 from contextlib import suppress

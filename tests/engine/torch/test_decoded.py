@@ -26,7 +26,7 @@ def alike(first, second):
 
 
 def check_vectors(cache, room):
-    """After a step, the vectors that are kept are those of the rows, bit for bit."""
+    """Check that the vectors kept after a step equal what decoding the rows gives, bit for bit."""
     for layer in cache.layers:
         for rows, coder, arrays in zip((layer.keys, layer.values), layer.coders, layer.decoded, strict=True):
             batch, heads, tokens, _ = rows.shape
