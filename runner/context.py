@@ -166,9 +166,10 @@ def _remove_leftovers(policy: Policy, tell: Callable[[str], None]) -> None:
     """Remove what a killed runner left in the state folder, and mend a damaged store or archive."""
     workspace.remove_leftovers(policy.state)
     store = policy.state / "store.git"
+    ended = end_orphans(store, policy.archive)
     for repository in (store, policy.archive):
-        if ended := end_orphans(repository):
-            tell(f"{repository}: ended {ended} git processes of a runner that was killed")
+        if ended[repository]:
+            tell(f"{repository}: ended {ended[repository]} git processes of a runner that was killed")
         if removed := remove_stale_files(repository):
             tell(f"{repository}: removed {len(removed)} files that a killed git left, such as {removed[0]}")
     replace_damaged_store(store, tell)

@@ -298,8 +298,8 @@ def runners(tmp_path: Path, bus: Path) -> Iterator[Runners]:
         if runner.process.poll() is None:
             runner.process.kill()
         runner.process.wait(60)
-    for store in folder.glob("*/store.git"):
-        end_orphans(store)
+    if made.started:
+        end_orphans(*folder.glob("*/store.git"))
 
 
 def wait_for(condition: Callable[[], object], timeout: float = 120.0) -> None:

@@ -7,6 +7,7 @@ maintenance is off. Call these functions while the state folder is locked and no
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -48,19 +49,20 @@ def find_stale_lock(repository: Path) -> Path | None:
     return None
 
 
-def end_orphans(repository: Path) -> int:
-    """Kill git's process groups in the repository whose parent is gone, and return their number."""
-    ended, folders = 0, [str(repository), str(scratch_folder(repository))]
+def end_orphans(*repositories: Path) -> dict[Path, int]:
+    """Kill git's process groups in these repositories whose parent is gone, and return their number by repository."""
+    ended = Counter[Path]()
+    owners = {str(at): each for each in repositories for at in (each, scratch_folder(each))}
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError, PermissionError):
             program, located, folder = [*process.cmdline()[:3], "", "", ""][:3]
-            if (program, located) != ("git", "--git-dir") or folder not in folders:
+            if (program, located) != ("git", "--git-dir") or folder not in owners:
                 continue
             parent = process.parent()
             is_orphan = parent is None or parent.pid == 1 or parent.name() in _REAPERS
             if is_orphan and os.getpgid(process.pid) == process.pid:
                 os.killpg(process.pid, signal.SIGKILL)
-                ended += 1
+                ended[owners[folder]] += 1
     return ended
 
 

@@ -455,12 +455,12 @@ def test_row_35_git_processes_of_a_killed_runner_are_ended(tmp_path, folder):
     )  # fmt: skip
     assert runner.stdout
     orphan = psutil.Process(int(runner.stdout.readline()))
-    assert end_orphans(store) == 0, "its runner lives"
+    assert end_orphans(store) == {}, "its runner lives"
 
     runner.kill()
     runner.communicate()
 
-    assert end_orphans(store) == 1
+    assert end_orphans(store) == {store: 1}
     assert not psutil.wait_procs([orphan], timeout=60)[1]
 
 
