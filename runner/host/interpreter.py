@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -31,23 +32,33 @@ _TOKEN = f"${{ENV:{INTERPRETER}}}"
 # Modules may print while they are imported, so the answer goes to a copy of the original standard output.
 # As in the engine, mlx-lm is imported without torch, which takes longer than all the rest.
 _ASK = """
-import importlib.metadata, importlib.util, json, os, platform, sys
+import json, os, sys
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 if {name.partition(".")[0] for name in sys.argv[2:]} <= {"bridge", "engine", "mlx", "mlx_lm", "runner"}:
     sys.modules["torch"] = None
 lacking, versions = [], dict.fromkeys(sys.argv[2:])
+if sys.argv[1] == "versions":
+    # importlib.metadata takes longer to import than Python to start, and is needed only if no folder says it.
+    for folder in filter(os.path.isdir, sys.path[::-1]):
+        for named, ending in map(os.path.splitext, os.listdir(folder)):
+            name, _, version = named.lower().replace("_", "-").rpartition("-")
+            if ending == ".dist-info" and name in versions:
+                versions[name] = version
 for name in sys.argv[2:]:
     try:
-        if sys.argv[1] == "versions":
-            versions[name] = importlib.metadata.version(name)
-        elif sys.argv[1] == "import":
-            importlib.import_module(name)
-        elif importlib.util.find_spec(name.partition(".")[0]) is None:
-            lacking.append(name)
+        if sys.argv[1] == "import":
+            __import__(name)
+        elif sys.argv[1] == "find":
+            from importlib.util import find_spec
+            if find_spec(name.partition(".")[0]) is None:
+                lacking.append(name)
+        elif versions[name] is None:
+            from importlib.metadata import version
+            versions[name] = version(name)
     except BaseException:
         lacking.append(name)
-about = {"python": sys.executable, "version": platform.python_version(), "venv": sys.prefix != sys.base_prefix}
+about = {"python": sys.executable, "version": sys.version.split()[0], "venv": sys.prefix != sys.base_prefix}
 out.write(json.dumps({**about, "folders": sys.path, "lacking": lacking, "versions": versions}))
 out.close()
 os._exit(0)
@@ -62,13 +73,17 @@ class Problem:
     fix: str
 
 
+# For each interpreter the answer to each question, when it came, and a stamp of the files that it depends on.
+_ANSWERS = defaultdict[Path, dict[tuple[str, str], tuple[float, tuple[object, ...], dict[str, Any]]]](dict)
+
+
 class Interpreter:
     """The pinned interpreter. Its answers are cached for a minute, unless one of its files changes."""
 
     def __init__(self, path: Path, version: str | None = None) -> None:
         self.path = path
         self.version = version
-        self._known: dict[tuple[str, str], tuple[float, tuple[object, ...], dict[str, Any]]] = {}
+        self._known = _ANSWERS[path]
 
     def problem(self, modules: Sequence[str] = (), *, imports: bool = True) -> Problem | None:
         """Return why the interpreter cannot run a job that imports these modules, or None.
