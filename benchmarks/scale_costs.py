@@ -228,7 +228,7 @@ def _lose(clock: Clock, place: Place, one: RunnerContext, two: RunnerContext) ->
     for _ in range(6):
         (branch,) = add_waiting(place, 1)
         reads = [
-            each.keys.reader.read_branch(each.bus.git, branch, each.bus.fetch()[branch])
+            each.keys.reader.read_branch(each.bus.git, branch, each.bus.tip(branch) or "")
             for each in (one, two)
         ]
         lease = Lease(one.author, reads[0])

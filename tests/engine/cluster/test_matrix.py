@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack
 
 import pytest
 
@@ -15,6 +15,7 @@ from engine.cluster import state
 from engine.cluster.hosts import Cluster
 from engine.cluster.supervise import ClusterFailed
 from tests.engine import folders
+from tests.engine.cluster.switch import Switch, ip
 
 pytestmark = pytest.mark.sweep
 
@@ -37,45 +38,28 @@ def test_a_fault_in_a_phase_has_one_answer_and_leaves_no_rank(ranks, phase, sign
     assert ranks.left == []
 
 
-def _ip(*words):
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
 @pytest.fixture
 def network(tmp_path):
-    """Three namespaces behind a bridge, and the cluster whose ranks run in them."""
+    """Three namespaces behind a switch, and the cluster whose ranks run in them."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("makes network namespaces, which needs root and iproute2")
     unique = f"{os.getpid()}{next(COUNT)}"
-    names = [f"kakeya{unique}-{i}" for i in range(3)]
-    bridge = f"kk{unique}"
-    try:
+    switch = Switch([f"kakeya{unique}-{i}" for i in range(3)])
+    hosts = []
+    for i, name in enumerate(switch.names):
+        program = tmp_path / f"python{i}"
+        program.write_text(f'#!/bin/sh\nexec ip netns exec {name} {sys.executable} "$@"\n')
+        program.chmod(0o755)
+        hosts.append(Host(ssh=LOCAL, ips=(f"10.99.0.{i + 1}",), python=str(program)))
+    described = Hostfile(hosts=tuple(hosts))
+    path = tmp_path / "hosts.json"
+    path.write_text(described.model_dump_json())
+    with ExitStack() as stack:
         try:
-            _ip("link", "add", bridge, "type", "bridge")
-            _ip("link", "set", bridge, "up")
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"no bridge can be made here: {error.stderr.decode().strip()}")
-        hosts = []
-        for i, name in enumerate(names):
-            _ip("netns", "add", name)
-            _ip("link", "add", f"{bridge}v{i}", "type", "veth", "peer", "name", "eth0", "netns", name)
-            _ip("link", "set", f"{bridge}v{i}", "master", bridge, "up")
-            _ip("-n", name, "addr", "add", f"10.99.0.{i + 1}/24", "dev", "eth0")
-            _ip("-n", name, "link", "set", "eth0", "up")
-            program = tmp_path / f"python{i}"
-            program.write_text(f'#!/bin/sh\nexec ip netns exec {name} {sys.executable} "$@"\n')
-            program.chmod(0o755)
-            hosts.append(Host(ssh=LOCAL, ips=(f"10.99.0.{i + 1}",), python=str(program)))
-        described = Hostfile(hosts=tuple(hosts))
-        path = tmp_path / "hosts.json"
-        path.write_text(described.model_dump_json())
-        yield Cluster(described, path), names
-    finally:
-        for name in names:
-            with suppress(subprocess.CalledProcessError):
-                _ip("netns", "del", name)
-        with suppress(subprocess.CalledProcessError):
-            _ip("link", "del", bridge)
+            stack.enter_context(switch)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no network namespaces can be made here: {getattr(error, 'stderr', '') or error}")
+        yield Cluster(described, path), switch
 
 
 @pytest.fixture(scope="session")
@@ -85,27 +69,26 @@ def folder(tmp_path_factory):
     return folders.write_target(tmp_path_factory.mktemp("three"), shape, dtype="float32")
 
 
-@pytest.mark.parametrize("weather", [[], ["delay", "20ms", "5ms"], ["delay", "10ms", "loss", "1%"]], ids=str)
-def test_ranks_decode_over_a_network_with_delay_and_loss(ranks, network, weather):
-    cluster, names = network
-    for name in names if weather else []:
-        words = ["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "eth0", "root", "netem", *weather]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"tc netem: {done.stderr.strip()}")
+@pytest.mark.parametrize(
+    ("delay_s", "jitter_s", "loss"),
+    [(0.0, 0.0, 0.0), (0.02, 0.005, 0.0), (0.01, 0.0, 0.01), (0.05, 0.02, 0.03)],
+)
+def test_ranks_decode_over_a_network_with_delay_and_loss(ranks, network, delay_s, jitter_s, loss):
+    cluster, switch = network
+    switch.delay_s, switch.jitter_s, switch.loss = delay_s, jitter_s, loss
     outcome = ranks.run(cluster, state.Clocks())
     assert len({end["digest"] for end in outcome.ranks}) == 1
     assert ranks.left == []
 
 
 def test_a_pulled_cable_ends_the_job(ranks, network):
-    cluster, names = network
-    notice, cables = ranks._notice, [names[-1]]
+    cluster, switch = network
+    notice, cables = ranks._notice, [switch.names[-1]]
 
     def pull(message):
         notice(message)
         if message["event"] == "text" and message["count"] > 3 and cables:
-            _ip("-n", cables.pop(), "link", "set", "eth0", "down")
+            ip("-n", cables.pop(), "link", "set", "eth0", "down")
 
     ranks._notice = pull
     with pytest.raises(ClusterFailed, match=r"no token for 8 s: rank \d.* stands? still while decoding"):
