@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.codec.cpu.encoder import steps_of
-from engine.codec.cpu.lattice import fold
 from engine.codec.cpu.scratch import Scratch
 from engine.codec.spec import BETA_GAP, SCALE_MAX, SCALE_MIN, SCALE_ZERO, SHIFT, Layout
 
@@ -57,11 +56,10 @@ def _decode(rows: np.ndarray, layout: Layout, out: np.ndarray) -> None:
 _scratch = Scratch()
 
 
-def _arrays(columns: int, dtype: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return four arrays ``[8, columns]`` and three ``[4, columns]`` of any content."""
-    size = 4 * columns * np.dtype(dtype).itemsize
-    halves = _scratch.take(11 * size).view(dtype).reshape(11, 4, columns)
-    return list(halves[:8].reshape(4, 8, columns)), list(halves[8:])
+def _arrays(columns: int, dtype: Any) -> list[np.ndarray]:
+    """Return four arrays ``[8, columns]`` and one ``[4, columns]`` of any content."""
+    halves = _scratch.take(36 * columns * np.dtype(dtype).itemsize).view(dtype).reshape(9, 4, columns)
+    return [*halves[:8].reshape(4, 8, columns), halves[8]]
 
 
 def _fields(flat: np.ndarray, layout: Layout) -> np.ndarray:
@@ -124,14 +122,14 @@ def twice_point_of(fields: np.ndarray, bits: int) -> np.ndarray:
     unsigned = kind.unsigned
     width = np.iinfo(unsigned).bits
     period = 1 << width
-    (x, size, moves, other), (first, second, third) = _arrays(fields.shape[1], unsigned)
-    odd = _reduce(fields, bits, unsigned, x, other, first)
+    *(x, size, moves, other), half = _arrays(fields.shape[1], unsigned)
+    odd = _reduce(fields, bits, unsigned, x, other)
     top = width - 1
-    odd_half = odd ^ (fold(np.bitwise_xor, x, first) >> top)
+    odd_half = odd ^ (np.bitwise_xor.reduce(x) >> top)
     np.abs(x.view(kind.signed), out=size.view(kind.signed))
-    most, least = fold(np.maximum, size, first), fold(np.minimum, size, second)
+    most, least = np.maximum.reduce(size), np.minimum.reduce(size)
     # Only the last coordinate may be half a period, so a sum of two fits.
-    total = fold(np.add, np.add(size[:4], size[4:], out=third).astype(kind.wide))
+    total = np.add.reduce(np.add(size[:4], size[4:], out=half).astype(kind.wide), dtype=kind.wide)
     rest = 2 * period - total
     rest += odd_half * (least + least.astype(kind.wide))
     nearer = rest < odd * (period - 2 * most.astype(kind.wide))
@@ -149,9 +147,7 @@ def twice_point_of(fields: np.ndarray, bits: int) -> np.ndarray:
     return doubled
 
 
-def _reduce(
-    fields: np.ndarray, bits: int, unsigned: Any, x: np.ndarray, scratch: np.ndarray, half: np.ndarray
-) -> np.ndarray:
+def _reduce(fields: np.ndarray, bits: int, unsigned: Any, x: np.ndarray, scratch: np.ndarray) -> np.ndarray:
     """Write coordinates minus SHIFT, modulo a period, into ``x``; return the parity of the subtracted periods."""
     width = np.iinfo(unsigned).bits
     unit = 1 << (width - 1 - bits)  # of the fields
@@ -163,7 +159,7 @@ def _reduce(
     ahead = (1 << (bits - 1)) * unit - unit
     shifted = parity * unsigned(unit) + unsigned(ahead)
     np.add(y[:7], shifted, out=scratch[:7])
-    folded = fold(np.bitwise_xor, scratch[:7], half)
+    folded = np.bitwise_xor.reduce(scratch[:7])
     y[7] += y[7]
     y[7] |= (folded ^ shifted) & unsigned(unit)
     np.add(y[7], shifted, out=scratch[7])

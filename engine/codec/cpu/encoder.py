@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.codec import spec
 from engine.codec.cpu import hadamard
-from engine.codec.cpu.lattice import at_wall, fold, inside, largest_product, nearest
+from engine.codec.cpu.lattice import at_wall, halved_sum, inside, largest_product, nearest
 from engine.codec.spec import LIMIT, Guess, Layout, Search, safe_margin
 
 # Blocks (of one or several scales) that are processed together, so that their arrays stay in a core's cache.
@@ -32,7 +32,7 @@ def encode(x: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
 def _encode(x: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
     y, exponents = _normalised(x)
     y = np.ascontiguousarray(y).reshape(8, layout.blocks, -1)
-    energy = fold(np.add, fold(np.add, y * y))
+    energy = halved_sum(halved_sum(y * y))
     alive = energy >= np.float32(2.0**-40)
     if not alive.all():
         y += ~alive  # for a zero vector, search with ones; the result is dropped
@@ -49,11 +49,11 @@ def _normalised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     They are ``[dim, n]``, and the powers' exponents ``[n]``.
     """
     y = np.array(x.T, order="C")  # a copy even of a single vector: it is changed below
-    largest = fold(np.maximum, np.abs(y))
+    largest = np.maximum.reduce(np.abs(y))
     if not (largest <= spec.LARGEST).all():
         limit = np.float32(spec.LARGEST)
         y = np.clip(np.where(np.isnan(y), np.float32(0), y), -limit, limit)
-        largest = fold(np.maximum, np.abs(y))
+        largest = np.maximum.reduce(np.abs(y))
     exponents = np.maximum((largest.view(np.int32) >> 23) - 127, -100)
     y *= np.ldexp(np.float32(1), -exponents)
     return hadamard.rotated(y), exponents
@@ -69,9 +69,9 @@ class _Choice(NamedTuple):
 
 
 def _choose(y: np.ndarray, layout: Layout, search: Search) -> _Choice:
-    energies = fold(np.add, y * y)
+    energies = halved_sum(y * y)
     finest = (
-        _scale_of_square(fold(np.add, energies) * np.float32(1 / layout.dim))
+        _scale_of_square(halved_sum(energies) * np.float32(1 / layout.dim))
         - spec.OCTAVE * layout.bits
         + search.first
     )
@@ -83,7 +83,7 @@ def _choose(y: np.ndarray, layout: Layout, search: Search) -> _Choice:
     if not search.guess:
         return _by_grid(blocks, finest, safe, search)
     best = _by_guess(blocks, finest, layout, search, search.guess)
-    poor = np.flatnonzero(best.error > np.float32(search.guess.spare) * fold(np.add, energies))
+    poor = np.flatnonzero(best.error > np.float32(search.guess.spare) * halved_sum(energies))
     return _with_spare(best, poor, y, safe, layout.q) if poor.size else best
 
 
@@ -93,7 +93,7 @@ def _with_spare(best: _Choice, poor: np.ndarray, y: np.ndarray, safe: np.ndarray
     y, safe = np.ascontiguousarray(y[..., some]), safe[some]
     points, errors = _Blocks(y, q, 0, clips=True).at(safe[None])
     beta = np.ones(errors[0].shape, bool)
-    spare = _Choice(fold(np.add, errors[0]), safe - spec.BETA_GAP, beta, points[:, 0])
+    spare = _Choice(halved_sum(errors[0]), safe - spec.BETA_GAP, beta, points[:, 0])
     better = _better(_Choice(*(x[..., some] for x in best)), spare)
     for whole, part in zip(best, better, strict=True):
         whole[..., some] = part
@@ -118,7 +118,7 @@ def _best_of(
     best: _Choice | None, scales: np.ndarray, points: np.ndarray, errors: np.ndarray, beta: np.ndarray
 ) -> _Choice:
     """Return the best for each vector, the first if equal. A gather is slow, but few vectors need few calls."""
-    totals = fold(np.add, errors.swapaxes(0, 1))
+    totals = halved_sum(errors.swapaxes(0, 1))
     if len(scales) <= GROUP:
         for j, scale in enumerate(scales):
             best = _better(best, _Choice(totals[j], scale, beta[j], points[:, j]))
@@ -145,7 +145,7 @@ def _by_grid(blocks: "_Blocks", finest: np.ndarray, safe: np.ndarray, search: Se
     coarse = np.array([*range(reach, grid), grid + 1, grid + 2])
     # A vector's total at each pair of scales. A list of indices would copy, slices do not.
     slices = (errors[: search.count], errors[reach:grid]), (errors[grid:-1], errors[grid + 1 :])
-    totals = np.concatenate([fold(np.add, np.minimum(*pair).swapaxes(0, 1)) for pair in slices])
+    totals = np.concatenate([halved_sum(np.minimum(*pair).swapaxes(0, 1)) for pair in slices])
     best = totals.argmin(axis=0)
     vectors = np.arange(len(safe))
     fine, coarse = fine[best], coarse[best]
@@ -257,7 +257,7 @@ class _Blocks:
         distance = np.full(points.shape[1], OUTSIDE)
         where = np.arange(len(distance))
         if self.clips and self.walls:
-            where = np.flatnonzero(fold(np.maximum, np.abs(z)) < LIMIT)
+            where = np.flatnonzero(np.maximum.reduce(np.abs(z)) < LIMIT)
         if len(where) < len(distance):
             columns, last = z[:, where], points[:, where]
         else:
@@ -268,7 +268,7 @@ class _Blocks:
             last, _ = nearest(near)
             fits = inside(last, self.q)
             gap = columns - np.float32(0.5) * last
-            gap = fold(np.add, np.multiply(gap, gap, out=gap), gap)
+            gap = halved_sum(np.multiply(gap, gap, out=gap), gap)
             done = where[fits]
             points[:, done], distance[done] = last[:, fits], gap[fits]
             rest = ~fits
@@ -286,7 +286,7 @@ def _guessed(product: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
     errors *= errors
     errors += least
     smaller = np.minimum(errors[: search.count], errors[-search.count :])
-    likeliest: np.ndarray = fold(np.add, smaller.swapaxes(0, 1)).argmin(axis=0)
+    likeliest: np.ndarray = halved_sum(smaller.swapaxes(0, 1)).argmin(axis=0)
     return likeliest
 
 

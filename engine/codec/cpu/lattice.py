@@ -1,7 +1,5 @@
 """Nearest points of E8 in NumPy, as *twice* their coordinates in int16, which takes half the memory of float32."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from engine.codec.cpu.scratch import Scratch
@@ -22,16 +20,16 @@ def nearest(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     (number, rest, key, scratch), (short, _), (moves, flips) = _arrays(z.shape[1])
     np.add(z, ROUNDER, out=number)
     np.copyto(short, number.view(np.int32), casting="unsafe")  # the low bits are the integer
-    odd = fold(np.bitwise_xor, number.view(np.uint32), scratch.view(np.uint32)) & np.uint32(1)
+    odd = np.bitwise_xor.reduce(number.view(np.uint32)) & np.uint32(1)
     np.subtract(number, ROUNDER, out=number)
     np.subtract(z, number, out=rest)
     signs = rest.view(np.uint32)
-    odd_half = odd ^ (fold(np.bitwise_xor, signs, scratch.view(np.uint32)) >> np.uint32(31))
+    odd_half = odd ^ (np.bitwise_xor.reduce(signs) >> np.uint32(31))
     keys = np.bitwise_and(signs, REST, out=key.view(np.uint32))
     keys |= NUMBERS
-    most, least = (fold(find, keys, scratch.view(np.uint32)).copy() for find in (np.maximum, np.minimum))
-    hurt = fold(np.add, key, scratch).copy()
-    square = fold(np.add, np.multiply(rest, rest, out=scratch), scratch)
+    most, least = np.maximum.reduce(keys), np.minimum.reduce(keys)
+    hurt = halved_sum(key, scratch).copy()
+    square = halved_sum(np.multiply(rest, rest, out=scratch), scratch)
     whole = square + odd.astype(np.float32) * (1 - 2 * most.view(np.float32))
     half = square + (2 - hurt) + odd_half.astype(np.float32) * (2 * least.view(np.float32))
     take = half < whole
@@ -50,13 +48,13 @@ def nearest(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def inside(points: np.ndarray, q: int) -> np.ndarray:
     """Return whether twice points of E8, ``[8, columns]``, lie in the shifted cell of q E8: see ``cosets.inside``."""
-    _, (moved, short), _ = _arrays(points.shape[1])
+    _, (moved, _), _ = _arrays(points.shape[1])
     np.left_shift(points, 3, out=moved)  # 16 times a coordinate
     moved -= SHIFTS
-    odd = fold(np.bitwise_xor, moved, short) >> 15
+    odd = np.bitwise_xor.reduce(moved) >> 15
     size = np.abs(moved, out=moved)
-    eight = 2 * odd * fold(np.minimum, size, short)
-    eight += fold(np.add, size, short)
+    eight = 2 * odd * np.minimum.reduce(size)
+    eight += np.add.reduce(size, dtype=np.int16)
     fits: np.ndarray = np.maximum(2 * np.add(*_two_largest(size)), eight) < 32 * q
     return fits
 
@@ -70,12 +68,12 @@ def at_wall(z: np.ndarray, points: np.ndarray, q: int) -> np.ndarray:
     np.left_shift(points, 3, out=size)
     size -= SHIFTS
     np.less(size, 0, out=negative.view(np.bool_))
-    parity = fold(np.bitwise_xor, negative, normal).copy()
+    parity = np.bitwise_xor.reduce(negative)
     np.abs(size, out=size)
     np.left_shift(size, 3, out=key)
     key |= PLACES  # as in `nearest`: no two coordinates are equal
-    eight = fold(np.add, size, size).copy()
-    least = fold(np.minimum, key, size).copy()
+    eight = np.add.reduce(size, dtype=np.int16)
+    least = np.minimum.reduce(key)
     first, second = _two_largest(key)
     eight -= 2 * parity * (least >> 3)
     halves = eight > 2 * ((first >> 3) + (second >> 3))
@@ -88,8 +86,8 @@ def at_wall(z: np.ndarray, points: np.ndarray, q: int) -> np.ndarray:
     normal -= negative
     np.copyto(along, normal)
     np.multiply(normal, SHIFTS, out=negative, casting="unsafe")
-    top = (fold(np.add, negative, negative) >> 5) + np.float32(q - INWARD)
-    excess = np.float32(0.5) * fold(np.add, np.multiply(z, along, out=product), product) - top
+    top = (np.add.reduce(negative, dtype=np.int8) >> 5) + np.float32(q - INWARD)
+    excess = np.float32(0.5) * halved_sum(np.multiply(z, along, out=product), product) - top
     along *= np.float32(0.25) * excess
     at: np.ndarray = z - along
     return at
@@ -119,14 +117,14 @@ def _arrays(columns: int) -> list[list[np.ndarray]]:
     return kinds
 
 
-def fold(operation: Callable[..., np.ndarray], x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Reduce the first axis by halves, into ``out`` if given; the order of additions is the codec's."""
+def halved_sum(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """Add up the first axis by halves, into ``out`` if given: the codec's order for numbers that are rounded."""
     while len(x) > 1:
         half = len(x) // 2
-        folded = operation(x[:half], x[half : 2 * half], out=None if out is None else out[:half])
+        added = np.add(x[:half], x[half : 2 * half], out=None if out is None else out[:half])
         if len(x) % 2:
-            operation(folded[0], x[-1], out=folded[0])
-        x = folded
+            added[0] += x[-1]
+        x = added
     total: np.ndarray = x[0]
     return total
 
@@ -134,7 +132,7 @@ def fold(operation: Callable[..., np.ndarray], x: np.ndarray, out: np.ndarray | 
 def largest_product(y: np.ndarray) -> np.ndarray:
     """Return each block's largest inner product with a minimal vector of E8, ``[blocks, n]``, of ``[8, blocks, n]``."""
     size = np.abs(y)
-    flips = fold(np.bitwise_xor, y.view(np.uint32)) >> np.uint32(31)
-    eight = fold(np.add, size) * np.float32(0.5) - flips.astype(np.float32) * fold(np.minimum, size)
+    flips = np.bitwise_xor.reduce(y.view(np.uint32)) >> np.uint32(31)
+    eight = halved_sum(size) * np.float32(0.5) - flips.astype(np.float32) * np.minimum.reduce(size)
     product: np.ndarray = np.maximum(np.add(*_two_largest(size)), eight)
     return product
