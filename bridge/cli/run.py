@@ -136,7 +136,7 @@ def run_command(
             on_branch=on_branch,
         ))  # fmt: skip
     try:
-        _tell(run, earlier[1] if earlier else None, snapshot=snapshot)
+        _tell(run, earlier[1] if earlier else None, reuse=reuse, snapshot=snapshot)
         if as_json:
             sent = {"branch": run.branch, "request": run.commit, "preset": preset, "existing": run.existing}
             more = {"session": run.session, "answered_at": earlier and earlier[1].ended_at}
@@ -156,13 +156,15 @@ def run_command(
         raise
 
 
-def _tell(run: "Run", earlier: "Reused | None", *, snapshot: bool) -> None:
+def _tell(run: "Run", earlier: "Reused | None", *, reuse: bool, snapshot: bool) -> None:
     """Print what the user should know about the sent request, or about the earlier answer that replaces it."""
     if run.bus:
         say(f"note: the bus is {run.bus}")
     if earlier:
         say(f"note: answered {ago(earlier.ended_at)} ago: {earlier.text}")
         return
+    if reuse:
+        say("note: no signed answer to the same question was found, so the job runs")
     if snapshot and (note := untracked_note(run.client.git)):
         say(note)
     if run.session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.cli import main
 from bridge.client import Client
 from tests.conftest import git
 
@@ -82,16 +83,30 @@ def test_an_answer_of_a_host_that_serves_no_more_is_no_answer_of_the_one_that_do
         assert client.find_answer("count", {"n": 3}) is None
 
 
-def test_the_command_says_how_old_it_is_and_sends_nothing(asking, clone, bus, monkeypatch, capsys):
-    from bridge.cli import main  # noqa: PLC0415
+@pytest.fixture
+def say(asking, clone, monkeypatch, capsys):
+    """Runs `kakeya run count --reuse` with a parameter and more words, and returns what it printed."""
 
-    monkeypatch.chdir(clone)
-    monkeypatch.setattr("sys.argv", ["kakeya", "run", "count", "-p", "n=3", "--reuse", "--wait"])
+    def run(n, *words):
+        monkeypatch.chdir(clone)
+        monkeypatch.setattr("sys.argv", ["kakeya", "run", "count", "-p", f"n={n}", "--reuse", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code in (0, None)
+        return "".join(capsys.readouterr())
+
+    return run
+
+
+def test_the_command_says_how_old_it_is_and_sends_nothing(say, bus):
     before = git(bus, "for-each-ref")
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code in (0, None)
-    said = "".join(capsys.readouterr())
+    said = say(3, "--wait")
     assert "note: answered" in said
     assert "signed by" in said
     assert git(bus, "for-each-ref") == before
+
+
+def test_the_command_says_that_there_is_none_and_sends_a_request(say, bus):
+    before = git(bus, "for-each-ref")
+    assert "no signed answer to the same question" in say(4)
+    assert git(bus, "for-each-ref") != before
