@@ -35,7 +35,7 @@ from runner.context import RunnerContext, open_runner
 from runner.policy import load_policy
 from runner.serve.compose import Composer
 from runner.state import signing_key
-from tests import properties
+from tests import programs, properties
 
 properties.load_profile()
 
@@ -228,7 +228,7 @@ class RunnerProcess:
     """A real `kakeya-runner serve`, and what it said."""
 
     policy: Path
-    process: subprocess.Popen[bytes]
+    process: programs.Program | subprocess.Popen[bytes]
     log: Path
 
     def said(self) -> str:
@@ -271,9 +271,8 @@ class Runners:
         """Start a runner and return at once."""
         policy = self.policy(name, **overrides)
         log = self.folder / f"{name}-{len(self.started)}.log"
-        argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "serve", *args]
         with log.open("wb") as out:
-            process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder)
+            process = programs.start("--policy", policy, "serve", *args, out=out, cwd=self.folder)
         runner = RunnerProcess(policy, process, log)
         self.started.append(runner)
         return runner

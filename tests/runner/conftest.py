@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ from bridge.system.git import Git
 from runner.context import RunnerContext, open_runner
 from runner.policy import load_policy
 from runner.serve.compose import Composer
+from tests import programs
 
 STRANGER = Identity("A Stranger", "stranger@example.invalid")
 
@@ -209,8 +209,7 @@ def run_kakeya(
 
 def run_check(policy: Path, cwd: Path | None = None) -> tuple[int, dict[str, Any]]:
     """Run `kakeya-runner check --json`, and return its exit code and its report."""
-    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "check", "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd)
+    done = programs.run("--policy", policy, "check", "--json", cwd=cwd)
     return done.returncode, json.loads(done.stdout)
 
 

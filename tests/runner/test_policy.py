@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from runner.bus.store import open_store
 from runner.cli import main
 from runner.policy import Bus as BusSettings
 from runner.policy import Policy, default_path, load_policy, write_template
+from tests import programs
 
 GOOD = {"schema_version": 1, "bus": {"url": "/somewhere/bus.git"}}
 
@@ -33,8 +33,7 @@ def write(tmp_path):
 
 
 def command(*args):
-    argv = [sys.executable, "-P", "-m", "runner", *args]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    return programs.run(*args)
 
 
 def test_a_policy_of_two_lines_is_enough_and_the_defaults_are_safe(write):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 from bridge.bus import objects, wire
@@ -16,6 +12,7 @@ from runner.bus import backoff, transfer
 from runner.bus.commits import HOSTILE
 from runner.bus.transfer import explain_failure
 from runner.serve.compose import Composer
+from tests.runner.conftest import run_check
 from tests.trees import write_tree
 
 pytestmark = pytest.mark.bus
@@ -110,12 +107,11 @@ def test_a_flood_of_bad_branches_is_worked_off_while_others_are_served(host, req
 
 
 @pytest.mark.long
-def test_check_names_it_with_a_command_that_is_safe_to_paste(host, poison, tmp_path):
+def test_check_names_it_with_a_command_that_is_safe_to_paste(host, poison):
     bad = poison(f"mac-bridge/touch-{new_nonce()};$(touch${{IFS}}x)")
-    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(host.policy("one")), "check", "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+    _, report = run_check(host.policy("one"))
 
-    (line,) = [line for line in json.loads(done.stdout)["checks"] if line["name"] == "branch"]
+    (line,) = [line for line in report["checks"] if line["name"] == "branch"]
 
     assert line["message"] == f"{bad} is left out: no request can have this name"
     assert line["fix"].endswith(f" ':refs/heads/{bad}'")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from runner.cli.looking import next_step
 from runner.doctor.presets import allowed_names
 from runner.doctor.readiness import examine
 from runner.policy import load_policy
+from tests import programs
 from tests.runner.conftest import run_check
 
 NEEDS_ENGINE = pytest.mark.skipif(
@@ -148,13 +147,9 @@ def test_presets_that_do_not_exist_and_files_that_cannot_be_used_are_noticed(che
 def test_without_a_policy_the_command_that_writes_one_is_one_that_works(tmp_path, bus):
     path = tmp_path / "p.yaml"
 
-    def runner(*args: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-P", "-m", "runner", *args]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
-
-    said = runner("--policy", str(path), "check").stdout
+    said = programs.run("--policy", path, "check").stdout
     command = said.partition("Write one: kakeya-runner ")[2].splitlines()[0].replace("URL", str(bus)).split()
-    done = runner(*command)
+    done = programs.run(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert path.exists()
     assert "pytest-path: it runs the requester's own code, and trust.code_request is deny" in done.stderr
@@ -162,10 +157,9 @@ def test_without_a_policy_the_command_that_writes_one_is_one_that_works(tmp_path
 
 
 @pytest.mark.long
-def test_a_host_that_is_served_already_is_not_told_to_serve(runners, tmp_path):
+def test_a_host_that_is_served_already_is_not_told_to_serve(runners):
     runner = runners.start(presets=["noop"])
-    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(runner.policy), "check"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = programs.run("--policy", runner.policy, "check")
     assert done.returncode == 0, done.stdout
     assert "noop: can run" in done.stdout
     assert done.stderr.strip() == "ready: a runner is serving"

@@ -18,6 +18,7 @@ from bridge.presets import load_presets
 from runner.host.interpreter import Interpreter, find, pin
 from runner.policy import load_policy
 from runner.serve.compose import Composer
+from tests import programs
 
 HERE = platform.python_version()
 
@@ -174,8 +175,7 @@ def test_init_pins_and_pin_pins_anew(tmp_path, bus, environment):
     policy = tmp_path / "host" / "runner.yaml"
 
     def runner(*args: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), *args]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+        return programs.run("--policy", policy, *args)
 
     assert runner("init", "--bus", str(bus), "--python", str(python)).returncode == 0
     written = load_policy(policy)

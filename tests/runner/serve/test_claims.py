@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -20,6 +18,7 @@ from runner.bus.bus import Bus, Pushed
 from runner.job.command import Ready
 from runner.serve.compose import Composer
 from runner.serve.lease import Lease
+from tests import programs
 
 pytestmark = pytest.mark.bus
 
@@ -329,9 +328,8 @@ class TestTakeover:
     @pytest.mark.long
     def test_a_second_runner_on_one_state_directory_is_refused(self, start):
         runner = start("one")
-        argv = [sys.executable, "-P", "-m", "runner", "--policy", str(runner.policy), "serve"]
 
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+        done = programs.run("--policy", runner.policy, "serve")
 
         assert done.returncode == ExitCode.INFRASTRUCTURE
         assert "another runner is using" in done.stderr
@@ -451,19 +449,7 @@ class TestOnce:
     def once(self, runners, folder):
         def once(branch, *more):
             policy = runners.policy("one", preset_folder=str(folder))
-            argv = [
-                sys.executable,
-                "-P",
-                "-m",
-                "runner",
-                "--policy",
-                str(policy),
-                "once",
-                "--branch",
-                branch,
-                *more,
-            ]
-            return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+            return programs.run("--policy", policy, "once", "--branch", branch, *more)
 
         return once
 

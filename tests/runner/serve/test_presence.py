@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 
 import psutil
@@ -19,6 +17,7 @@ from bridge.requests.waiting import Code
 from bridge.system.git import Git
 from runner.serve.compose import Composer
 from runner.state.orders import DRAIN, MAINTENANCE, OperatorMode, Orders
+from tests import programs
 
 pytestmark = pytest.mark.bus
 
@@ -36,8 +35,7 @@ def record_on(bus, context=None):
 
 def order(policy, *args):
     """Run a command of the operator's beside the runner."""
-    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), *args]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=policy.parent)
+    done = programs.run("--policy", policy, *args)
     return done.returncode, done.stdout + done.stderr
 
 

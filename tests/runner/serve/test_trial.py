@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import programs
+
 pytestmark = pytest.mark.bus
 PYTHON = "${ENV:KAKEYA_MAC_PYTHON}"
 WRITE = "import os; print('h' + 'i', sorted(os.environ)); open('results/research/x.json', 'w').write('[1]')"
@@ -43,16 +45,14 @@ def write(repo: Path, name: str = "mine", *, folder: str = ".kakeya/presets", **
 def attempt(
     repo: Path, *args: str, policy: dict[str, object] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-P", "-m", "runner"]
+    argv: list[object] = []
     if policy is not None:
         path = repo.parent / "policy.yaml"
         path.write_text(yaml.safe_dump({"schema_version": 1, "bus": {"url": "/nowhere"}, **policy}))
         path.chmod(0o600)
-        argv += ["--policy", str(path)]
+        argv = ["--policy", path]
     env = {**os.environ, "HOME": str(repo.parent), "XDG_CONFIG_HOME": str(repo.parent / "config")}
-    return subprocess.run(
-        [*argv, "try", *args], cwd=repo, env=env, capture_output=True, text=True, check=False, timeout=120
-    )
+    return programs.run(*argv, "try", *args, cwd=repo, env=env)
 
 
 def test_a_preset_of_the_repository_runs_without_a_policy_and_everything_is_shown(repo):

@@ -24,6 +24,7 @@ from runner.policy import load_policy
 from runner.service import actions_listener, launchd, systemd
 from runner.service.plan import Plan, call, write
 from runner.service.settings import settings_for
+from tests import programs
 
 NOBODY = pwd.getpwnam("nobody")
 
@@ -291,8 +292,7 @@ def test_the_command_changes_nothing_without_yes(runners, calls, tmp_path):
     policy = runners.policy("host")
 
     def install(*args: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "install", *args]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+        return programs.run("--policy", policy, "install", *args)
 
     first = install("--hook")
     assert first.returncode == 0

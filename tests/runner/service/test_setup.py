@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from runner.policy import load_policy
+from tests import programs
 
 pytestmark = pytest.mark.bus
 
@@ -21,12 +21,9 @@ def setup(tmp_path, bus):
     """Run the command as a user would; the service's files go below a folder, and no command is run."""
     policy = tmp_path / "config" / "runner.yaml"
 
-    def run(
-        *args: str, url: str = str(bus), stdin: int = subprocess.DEVNULL
-    ) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "setup", "--bus", url]
-        argv += ["--root", str(tmp_path / "root"), *args]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path, stdin=stdin)
+    def run(*args: str, url: str = str(bus), stdin: int | None = None) -> subprocess.CompletedProcess[str]:
+        root = tmp_path / "root"
+        return programs.run("--policy", policy, "setup", "--bus", url, "--root", root, *args, stdin=stdin)
 
     run.policy = policy
     run.root = tmp_path / "root"

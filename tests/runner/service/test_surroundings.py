@@ -6,7 +6,6 @@ import os
 import plistlib
 import pwd
 import re
-import subprocess
 import sys
 
 import pytest
@@ -20,6 +19,7 @@ from runner.doctor.readiness import examine
 from runner.policy import load_policy
 from runner.service import launchd, systemd
 from runner.service.settings import settings_for
+from tests import programs
 
 PROXY = "http://proxy.example:3128"
 PROXIES = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
@@ -159,8 +159,7 @@ def test_git_lfs_trusts_the_authorities_that_git_is_given(monkeypatch, name):
 def test_the_printed_check_hides_the_password_of_a_proxy(runners):
     env = {**os.environ, "ALL_PROXY": "http://me:secret@proxy.example"}
     file = runners.policy("host", presets=["noop"], sandbox="off")
-    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(file), "check"]
     for form in ([], ["--json"]):
-        done = subprocess.run([*argv, *form], env=env, capture_output=True, text=True, check=False)
+        done = programs.run("--policy", file, "check", *form, env=env)
         assert "ALL_PROXY=http://***@proxy.example" in done.stdout
         assert "secret" not in done.stdout + done.stderr

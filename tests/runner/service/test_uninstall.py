@@ -19,6 +19,7 @@ from runner.service import launchd, systemd
 from runner.service.plan import Plan, call, write
 from runner.service.served import Served
 from runner.service.settings import find_user, settings_for, settings_to_remove
+from tests import programs
 
 BOTH = pytest.mark.parametrize("service", [launchd, systemd], ids=["launchd", "systemd"])
 
@@ -107,8 +108,9 @@ def test_the_command_removes_the_service_and_names_what_remains(runners, tmp_pat
     (state / "instance").write_text("0123456789abcdef\n")
 
     def runner(*args: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), *args, "--root", str(root)]
-        return subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path)
+        done = programs.run("--policy", policy, *args, "--root", root)
+        done.check_returncode()
+        return done
 
     runner("install", "--yes")
     assert len([path for path in root.rglob("*") if path.is_file()]) in {1, 2}

@@ -14,6 +14,7 @@ import pytest
 from runner.policy import load_policy
 from runner.state import heartbeat
 from runner.state.heartbeat import Heartbeat
+from tests import programs
 
 LOOKS = heartbeat.SILENCE_S // heartbeat.EVERY_S
 
@@ -125,15 +126,13 @@ def test_without_systemd_or_a_folder_it_beats_all_the_same(tmp_path, monkeypatch
 
 @pytest.mark.long
 @pytest.mark.bus
-def test_the_command_looks_once(runners, hanging, tmp_path):
+def test_the_command_looks_once(runners, hanging):
     policy = runners.policy("one")
-    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "watchdog"]
-    assert subprocess.run(argv, check=True, capture_output=True, cwd=tmp_path).stderr == b""
+    assert programs.run("--policy", policy, "watchdog").stderr == ""
     state = load_policy(policy).state
     state.mkdir()
     write_pulse(state, hanging)
     for _ in range(LOOKS):
         heartbeat.kill_if_hanging(state, print)
-    done = subprocess.run(argv, check=True, capture_output=True, text=True, cwd=tmp_path)
-    assert "no sign of life" in done.stderr
+    assert "no sign of life" in programs.run("--policy", policy, "watchdog").stderr
     assert hanging.wait(120) == -signal.SIGKILL

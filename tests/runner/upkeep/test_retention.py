@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -26,6 +25,7 @@ from runner.serve.compose import Composer
 from runner.state import archive as archives
 from runner.state.ledger import Ledger
 from runner.upkeep import retention
+from tests import programs
 
 
 def branches(bus):
@@ -287,8 +287,7 @@ def test_the_command_says_what_would_go_and_then_does_it(host, old, runners, tmp
     policy = host.policy("one", retention={"days": 1})
 
     def gc(*args: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "gc", *args]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+        return programs.run("--policy", policy, "gc", *args)
 
     asked = json.loads(gc("--dry-run", "--json").stdout)
     assert (asked["dry_run"], asked["deleted"]) == (True, [branch])
@@ -537,15 +536,15 @@ def test_a_sweep_that_is_killed_is_taken_up_again(host, flood, bus, tmp_path, wa
     hook.write_text(f"#!/bin/sh\n[ -e {reached} ] || {{ touch {reached}; sleep 3; exit 1; }}\n")
     hook.chmod(0o755)
     policy = host.policy("one", retention={"days": 1})
-    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "gc"]
-    first = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path)
+    with (tmp_path / "said").open("wb") as out:
+        first = programs.start("--policy", policy, "gc", out=out, cwd=tmp_path)
     wait_for(reached.exists)
     first.kill()
     first.wait()
     assert archived(host) == made
     assert branches(host.bus) == made
 
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = programs.run("--policy", policy, "gc")
 
     assert done.returncode == 0, done.stderr
     assert branches(host.bus) == []
