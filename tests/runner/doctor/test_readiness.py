@@ -214,7 +214,7 @@ def test_a_slow_first_contact_counts_all_branches_and_advises_to_delete_none(hos
     monkeypatch.setattr(
         transfer, "start_fetch", lambda *_, **__: Child(argv, env={}, own_session=True, error=GitError)
     )
-    checks = list(examine(host.policy("one")))
+    checks = list(examine(host.policy("one", presets=["touch"])))
     told = {check.name: check for check in checks}
     assert told["bus"].message.endswith("reached, 3 request branches")
     assert (told["branches"].ok, "3 of the 3" in told["branches"].message) == (None, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+import venv
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,10 @@ def test_without_yes_it_shows_each_step_and_changes_nothing(setup):
 
 
 @pytest.mark.long
-def test_with_yes_it_does_them_all_and_a_second_time_nothing(setup, clone):
-    done = setup("--yes", "--clone", str(clone), "--id", "mini")
+def test_with_yes_it_does_them_all_and_a_second_time_nothing(setup, clone, tmp_path):
+    venv.create(tmp_path / "venv", symlinks=True)  # has nothing to import that would take long
+    python = str(tmp_path / "venv" / "bin" / "python")
+    done = setup("--yes", "--clone", str(clone), "--id", "mini", "--python", python)
     assert done.returncode == 0, done.stdout + done.stderr
     rules = load_policy(setup.policy)
     assert rules.id == "mini"

@@ -415,7 +415,7 @@ class TestTheRunner:
     def test_check_counts_a_session_s_branch_as_no_request(self, agent, host, monkeypatch):
         agent.run("touch")
         monkeypatch.delenv("AGENT")
-        said = [check.message for check in examine(host.policy("one", **FORWARD))]
+        said = [check.message for check in examine(host.policy("one", presets=["touch"], **FORWARD))]
         assert "requests are forwarded from claude/*: 1 branches now" in said
         assert any(message.endswith("reached, 0 request branches") for message in said)
         assert not any("not fetched yet" in message for message in said)
