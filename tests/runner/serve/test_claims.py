@@ -454,10 +454,7 @@ class TestOnce:
         return once
 
     @pytest.mark.rows(1)
-    @pytest.mark.parametrize(
-        ("preset", "code"),
-        [("quick", 0), ("broken", 1), ("liar", 5), ("forgetful", 7), ("stuck", 124), ("no-such", 4)],
-    )
+    @pytest.mark.parametrize(("preset", "code"), [("quick", 0), ("forgetful", 7), ("no-such", 4)])
     def test_its_exit_code_is_the_answer_s(self, once, ask, preset, code):
         assert once(ask(preset)).returncode == code
 

@@ -11,6 +11,7 @@ import pytest
 from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import parse_branch, turn_cycle_lengths
 from bridge.bus.history import RequestBranch
+from bridge.bus.writer import Writer
 from bridge.errors import PolicyError
 from bridge.manifest import parse_time
 from bridge.requests.binding import Binding
@@ -64,20 +65,18 @@ def put_requests(bus, requested_by, count, *, prefix="mac-bridge/", began=BEGAN,
     """Put requests for a preset on the bus, older ones first, and return their branches."""
     git = Git.isolated(bus)
     head = git.text("rev-parse", "refs/heads/main")
+    (upon,) = objects.read_many(git, [f"{head}:"], max_bytes=1 << 20, kind="tree")
     who = objects.Identity("R", "r@example.invalid")
-    branches, updates = [], []
+    branches, updates, writer = [], [], Writer(git)
     for i in range(count):
         nonce = f"{began + i}-{i:06x}"
         manifest = {"schema_version": 1, "preset": preset, "params": {}, "ref": "main",
                     "requested_by": requested_by, "nonce": nonce}  # fmt: skip
-        if i == 0:
-            tree = objects.overlay(git, f"{head}^{{tree}}", {wire.REQUEST: json.dumps(manifest).encode()})
-            other = git.text("ls-tree", tree, "--", "readme.txt", "tests")
-        blob = objects.write_blob(git, json.dumps(manifest).encode())
-        folder = git.text("mktree", stdin=f"100644 blob {blob}\trequest.json\n")
-        tree = git.text("mktree", stdin=f"{other}\n040000 tree {folder}\t{wire.FOLDER}\n")
+        folder = writer.tree({"request.json": ("100644", writer.blob(json.dumps(manifest).encode()))})
+        tree = writer.tree({wire.FOLDER: ("40000", folder)}, upon)
         branches.append(f"{prefix}{preset}-{nonce}")
-        updates.append(f"create refs/heads/{branches[-1]} {objects.commit(git, tree, [head], 'r', who)}\n")
+        updates.append(f"create refs/heads/{branches[-1]} {writer.commit(tree, [head], 'r', who)}\n")
+    writer.store()
     git("update-ref", "--stdin", stdin="".join(updates))
     return branches
 
