@@ -158,13 +158,12 @@ def _digest_mismatches(
     chain = [*digests.row_digests(deadline.through(rows), header)]
     # A job may repeat a measurement with the same header. Then one of these parts of the log belongs to this report.
     parts = [mine[start:end] for start, end in pairwise([0, *starts[1:], len(mine)])]
-    yield from min(([*_part_mismatches(report, chain, part)] for part in parts), key=len)
+    whole = digests.report_digest(report)
+    yield from min(([*_part_mismatches(whole, chain, part)] for part in deadline.through(parts)), key=len)
 
 
-def _part_mismatches(
-    report: Mapping[str, Any], chain: list[str], lines: list[digests.Line]
-) -> Iterator[tuple[str, str]]:
-    """Compare the rows and the whole with the digests that one measurement printed."""
+def _part_mismatches(whole: str, chain: list[str], lines: list[digests.Line]) -> Iterator[tuple[str, str]]:
+    """Compare the digests of the whole report and of its rows with those that one measurement printed."""
     for line in lines:
         if line.word == digests.ROWS and chain[line.rows - 1 : line.rows] != [line.digest]:
             after = f"after {line.rows} rows"
@@ -174,7 +173,7 @@ def _part_mismatches(
     if last != len(chain):
         yield "EDITED", f"the job's log tells of {last} rows, and the report has {len(chain)}"
     ends = [line.digest for line in lines if line.word == digests.END]
-    if not ends or ends[-1] != digests.report_digest(report):
+    if not ends or ends[-1] != whole:
         yield "EDITED", "the report's claims, times or notes are not those that the run wrote"
 
 

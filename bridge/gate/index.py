@@ -28,20 +28,23 @@ class ReportIndex:
 
     def __init__(self, report: Report, data: Mapping[str, Any], deadline: Deadline | None = None) -> None:
         self.report: Any = report
-        self.data = data
         self.deadline = deadline or Deadline()
+        self.data = {name: self._timed(value) for name, value in data.items()}
         self._cache: dict[tuple[object, ...], Any] = {}
-        self.claims: list[Claim] = DeadlineList(report.claims, self.deadline)
-        self.rows: list[Any] = DeadlineList(getattr(report, "rows", []), self.deadline)
-        self.all_arms: list[Arm] = DeadlineList(getattr(report, "arms", []), self.deadline)
-        self.all_prompts: list[Prompt] = DeadlineList(getattr(report, "prompts", []), self.deadline)
+        self.claims: list[Claim] = self._timed(report.claims)
+        self.rows: list[Any] = self._timed(getattr(report, "rows", []))
+        self.all_arms: list[Arm] = self._timed(getattr(report, "arms", []))
+        self.all_prompts: list[Prompt] = self._timed(getattr(report, "prompts", []))
         self.workloads: dict[str, Workload] = getattr(report, "workloads", {})
         self.kind = str(report.kind)  # type: ignore[attr-defined]
 
     def option(self, name: str) -> Any:
         """Return an option of the run; None if the configuration does not name it."""
         config = getattr(self.report, "config", None)
-        return config.get(name) if isinstance(config, dict) else getattr(config, name, None)
+        return self._timed(config.get(name) if isinstance(config, dict) else getattr(config, name, None))
+
+    def _timed(self, value: Any) -> Any:
+        return DeadlineList(value, self.deadline) if isinstance(value, list) else value
 
     @cached_property
     def arms(self) -> dict[str, Arm]:
@@ -55,7 +58,7 @@ class ReportIndex:
 
     def arms_of(self, *roles: str) -> list[Arm]:
         """Return the arms that have one of these roles."""
-        return [arm for arm in self.all_arms if arm.role in roles]
+        return self._timed([arm for arm in self.all_arms if arm.role in roles])  # type: ignore[no-any-return]
 
     def claims_of(self, *names: str) -> Iterator[Claim]:
         """Yield the claims of these names whose arms are described."""
@@ -77,12 +80,12 @@ class ReportIndex:
 
     def rows_of(self, arm: str | None, prompt: str | None = None) -> list[Any]:
         """Return an arm's counted rows on a prompt, or on all."""
-        return self.counted.of(arm, prompt)
+        return self._timed(self.counted.of(arm, prompt))  # type: ignore[no-any-return]
 
     def oracle_of(self, row: Decode) -> Decode | None:
         """Return the oracle's row for the same prompt and repeat, or its first one for the prompt."""
         oracle = self.arms[row.arm].oracle if row.arm in self.arms else None
-        rows = self.rows_of(oracle, row.prompt)
+        rows = self.counted.of(oracle, row.prompt)
         by_repeat = self.once(
             ("oracle", oracle, row.prompt), lambda: {other.repeat: other for other in reversed(rows)}
         )
@@ -90,8 +93,10 @@ class ReportIndex:
 
     def finds(self, arm: str | None, prompt: str) -> bool:
         """Return whether every repeat of an arm on a prompt holds the expected answer."""
-        expected = self.prompts[prompt].expected
-        return bool(expected) and all(str(expected) in row.text for row in self.rows_of(arm, prompt))
+        wanted = self.prompts[prompt].expected
+        return bool(wanted) and self.once(
+            ("finds", arm, prompt), lambda: all(str(wanted) in row.text for row in self.rows_of(arm, prompt))
+        )
 
     def recall(self, arm: str) -> float:
         """Return the share of prompts on which an arm finds the answer; NaN without any."""

@@ -277,7 +277,8 @@ class Compare(Report):
     host: Annotated[dict[Word, object], Field(max_length=200)]
     load: Annotated[list[Measure], Field(max_length=6)]
     config: CompareConfig
-    rows: Annotated[list[CompareRow], Rows]
+    # A warm-up of each arm, and two runs of each in a round: intervals take time with the square of the rounds.
+    rows: Annotated[list[CompareRow], Field(min_length=1, max_length=3 + 6 * MOST_ROUNDS, fail_fast=True)]
 
 
 AnyReport = Annotated[

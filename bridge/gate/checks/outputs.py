@@ -112,4 +112,4 @@ def caches_keep_the_model_from_loops(index: ReportIndex) -> Iterator[str]:
 
 def _plain_loops(index: ReportIndex, row: Decode) -> bool:
     oracle = index.oracle_of(row)
-    return oracle is not None and repeats_itself(oracle.tokens)
+    return oracle is not None and index.once(("loops", id(oracle)), lambda: repeats_itself(oracle.tokens))

@@ -18,7 +18,7 @@ _SET_ASIDE = 2
 
 def _list(index: ReportIndex, name: str) -> list[object]:
     value = index.option(name)
-    return list(value) if isinstance(value, list | tuple) else []
+    return value if isinstance(value, list) else []
 
 
 @check("NOT_COVERED", *kinds.DECODED, kinds.KV_QUANT, kinds.SOLUTIONS, kinds.TORCH_PARITY)
@@ -67,7 +67,7 @@ def configured_lengths_were_verified(index: ReportIndex) -> Iterator[str]:
     """Each configured length and context was verified, equally often."""
     counts = Counter((row.length, row.context) for row in index.rows if not row.warmup)
     for context in _list(index, "contexts") or sorted({context for _, context in counts}):
-        for length in index.report.config.lengths:
+        for length in _list(index, "lengths"):
             if not counts[length, context]:
                 yield f"{length} tokens on {context} are configured, and were not verified"
     if len({*counts.values()}) > 1:

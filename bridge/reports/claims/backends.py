@@ -7,7 +7,7 @@ from typing import Any
 
 from bridge.reports import kinds
 from bridge.reports.claims.decoding import is_enough, median_claim
-from bridge.reports.claims.recall import IDENTICAL, share_claim, where_all
+from bridge.reports.claims.recall import IDENTICAL, count_claim, share_claim, where_all
 from bridge.reports.counted import CountedRows, decode_rate
 from bridge.reports.statistics import bounds_of_median
 
@@ -87,8 +87,7 @@ def _predictions(
         kl = sum(each["sum_kl"] for each in known) / positions
         yield {**_claim("kl", kl, KL, name), "against": against}
         same = min(sum(each["same_top"] for each in known), positions)
-        hits = [True] * same + [False] * (positions - same)
-        yield {**share_claim("same_top", name, SAME_TOP, where, hits), "against": against}
+        yield {**count_claim("same_top", name, SAME_TOP, where, (same, positions)), "against": against}
 
 
 def _times(

@@ -104,9 +104,15 @@ def share_claim(
     name: str, arm: str | None, definition: str, where: dict[str, Any], hits: Sequence[bool]
 ) -> dict[str, Any]:
     """Return a claim about the share of hits, with its exact interval."""
+    return count_claim(name, arm, definition, where, (sum(hits), len(hits)))
+
+
+def count_claim(
+    name: str, arm: str | None, definition: str, where: dict[str, Any], counts: tuple[int, int]
+) -> dict[str, Any]:
+    """Return such a claim by the numbers of hits and of trials."""
     about = {"name": name, "arm": arm} if arm else {"name": name}
-    interval = list(exact_interval(sum(hits), len(hits)))
-    value = sum(hits) / len(hits)
+    interval, value = list(exact_interval(*counts)), counts[0] / counts[1]
     return {**about, "value": value, "interval": interval, "definition": definition, "where": where}
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -187,6 +188,77 @@ def test_judging_ends_when_its_time_is_over():
     assert time.process_time() - began < 5
     assert verdict(found) == "INCOMPLETE"
     assert "JUDGED_TOO_LONG" in {fault.code for fault in found}
+
+
+def repeated(name: str, oracle: dict[str, Any], **fields: Any) -> Report:
+    """Return a report with very many rows of a candidate on one prompt, whose oracle's row has other fields."""
+    report = reports.real(name)
+    arm = next(arm for arm in report["arms"] if arm["role"] == "candidate")
+    row = next(row for row in report["rows"] if row["arm"] == arm["name"])
+    expected = next(prompt["expected"] for prompt in report["prompts"] if prompt["id"] == row["prompt"])
+    text = "x" * 20_000 + expected
+    report["rows"] += [{**row, "text": text, "memory": None, "repeat": i, **fields} for i in range(5_000)]
+    names = (arm["oracle"], row["prompt"])
+    next(row for row in report["rows"] if (row["arm"], row["prompt"]) == names).update(oracle)
+    return report
+
+
+def configured(name: str, **config: Any) -> Report:
+    report = reports.real(name)
+    report["config"].update(config)
+    return report
+
+
+def compared(rounds: int) -> Report:
+    report = reports.compare()
+    rows = [report["rows"][-1] | {"arm": arm} for arm in ("candidate", "baseline", "again")]
+    report["rows"] = [row | {"round": i} for i in range(rounds) for row in rows]
+    return report
+
+
+def predicted(positions: int) -> Report:
+    report = reports.torch_parity()
+    for row in report["rows"]:
+        if row.get("prediction"):
+            row["prediction"] |= {"n_positions": positions}
+    return report
+
+
+MANY = 20_000
+SLOW = {
+    "needles": lambda: configured("recall", lengths=[0] * MANY, depths=[0] * MANY, samples=0),
+    "drafters": lambda: configured("bench", rollbacks=["b"] * MANY, drafters=["a"] * MANY, left_out={"a/b": ""}),
+    "lengths": lambda: configured("verify_l", lengths=[1] * MANY, contexts=[64] * MANY),
+    "answers": lambda: repeated("recall", {}, stop="length"),
+    "loops": lambda: repeated("recall", {"tokens": [i % 100 for i in range(300_000)]}, tokens=[1] * 13),
+    "rounds": lambda: compared(MANY // 20),
+    "positions": lambda: predicted(10**14),
+    "trials": lambda: predicted(20_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_no_part_of_a_report_makes_judging_long(name):
+    report = SLOW[name]()
+    began = time.process_time()
+
+    assert check_report(report, deadline=Deadline(1.0))
+
+    assert time.process_time() - began < 10
+
+
+def test_no_log_makes_judging_long():
+    report, run = reports.vouched(reports.spec_bench(texts=reports.TEXTS * 8))
+    lines = [*reports.log_lines(report)]
+    report["seconds"] += 1  # none of the many measurements in the log is that of the report
+    began = time.process_time()
+
+    found = check_report(
+        report, replace(run, logs=(reports.as_log(*[lines[0], lines[-1]] * MANY),)), Deadline(1.0)
+    )
+
+    assert {"EDITED", "JUDGED_TOO_LONG"} & {fault.code for fault in found}
+    assert time.process_time() - began < 10
 
 
 def test_reports_that_are_too_late_are_named(monkeypatch):
