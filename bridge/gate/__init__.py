@@ -106,7 +106,7 @@ def judge_each(
             if seen_kinds[kind] < times:
                 due = f"there is no report of kind {kind}"
                 due = due if times == 1 else f"{times} reports of kind {kind} are due"
-                faults.append(("", "NO_REPORT", due))
+                faults = _first((*faults, ("", "NO_REPORT", due)))
     if not number and not kinds:
         faults = [("", "NO_REPORT", "the preset promises a report and the run left none")]
     notes = [f"{path}: {code}: {one_line(message)}" for path, code, message in faults if _is_note(code)]
@@ -156,17 +156,14 @@ def _judge_file(
 
 
 def _first(faults: Iterable[Fault]) -> list[Fault]:
-    """Return the first distinct faults, and one for each further code, because the verdict depends on all codes."""
-    first: dict[Fault, None] = {}
-    late: dict[str, Fault] = {}
-    for fault in faults:
-        if len(first) < MAX_VIOLATIONS:
-            first[fault] = None
-        else:
-            late.setdefault(fault[-2], fault)
-    known = {fault[-2] for fault in first}
-    last = [fault for code, fault in late.items() if code not in known]
-    return [*[*first][: MAX_VIOLATIONS - len(last)], *last]
+    """Return the first fault of each code, because the verdict depends on all codes, and the first distinct others."""
+    of_code: dict[str, tuple[int, Fault]] = {}
+    others: dict[Fault, int] = {}
+    for number, fault in enumerate(faults):
+        if of_code.setdefault(fault[-2], (number, fault))[1] != fault and len(others) < MAX_VIOLATIONS:
+            others.setdefault(fault, number)
+    more = [(number, fault) for fault, number in others.items()][: MAX_VIOLATIONS - len(of_code)]
+    return [fault for _, fault in sorted([*of_code.values(), *more])]
 
 
 def _faults(

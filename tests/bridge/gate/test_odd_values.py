@@ -172,6 +172,24 @@ def test_each_code_is_among_the_first_violations():
     assert {"DANGLING_NAME", "BASELINE_PATCHED", "TIMES_CONTRADICT"} <= codes
 
 
+def test_no_number_of_faults_hides_a_worse_one():
+    """The verdict is that of the worst report, wherever that is among the others, and each code is named."""
+    older = json.dumps({"kind": reports.kinds.NATIVE}).encode()
+    files = {
+        "x.json": b"{}",
+        "y.json": json.dumps({"kind": reports.kinds.NATIVE, "schema_version": 3}).encode(),
+    }
+    alone = judge(files, [reports.kinds.NATIVE, reports.kinds.PARITY])
+    for before in range(limits.ANSWER_NOTES + 2):
+        others = {f"{i:03}.json": older for i in range(before)}
+
+        whole = judge(others | files, [reports.kinds.NATIVE, reports.kinds.PARITY])
+
+        assert (whole.verdict, len(whole.violations) <= limits.ANSWER_NOTES) == ("REJECTED", True)
+        assert {fault.code for fault in whole.violations} >= {fault.code for fault in alone.violations}
+    assert {"WRONG_KIND", "NO_REPORT", "NO_RUN"} < {fault.code for fault in alone.violations}
+
+
 def many_claims(times: int = 40) -> Report:
     """Return a report that takes long to judge: many prompts, and as many claims as it may have."""
     report = reports.spec_bench(texts=tuple(f"{text} {i}" for i in range(times) for text in reports.TEXTS))
