@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from bridge.common.validation import describe_all, near
 from bridge.errors import PresetError
 from bridge.presets.model import Preset, Step, did_you_mean
 from bridge.presets.schema_files import with_schemas
+from bridge.system.local_files import stamp
 from bridge.system.strict_yaml import parse_yaml, read_yaml
 
 FRAGMENTS = "_fragments.yaml"
@@ -106,11 +108,20 @@ def load_layers(layers: Iterable[Layer], notes: Iterable[str] = ()) -> Presets:
 
     Each layer has the installed fragments and its own ones.
     """
-    presets, fragments = Presets({}, {}), dict[str, Any]()
-    fragments = _lay_over(folder_layer(Path(str(files("presets"))), INSTALLED), presets, fragments)
+    root = Path(str(files("presets")))
+    installed, fragments = _installed(root, tuple(map(stamp, sorted(root.iterdir()))))
+    presets = Presets(installed, installed.broken, installed.sources)
     for layer in layers:
         _lay_over(layer, presets, fragments)
     return Presets(presets, presets.broken, presets.sources, notes)
+
+
+@lru_cache(maxsize=1)
+def _installed(root: Path, _stamps: Sequence[object]) -> tuple[Presets, Mapping[str, Any]]:
+    """Return the installed presets and fragments, read again only if a file changes: a server needs them often."""
+    presets = Presets({}, {})
+    fragments = _lay_over(folder_layer(root, INSTALLED), presets, {})
+    return presets, fragments
 
 
 def _lay_over(layer: Layer, presets: Presets, fragments: Mapping[str, Any]) -> dict[str, Any]:
