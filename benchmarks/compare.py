@@ -72,7 +72,7 @@ def _measure(folder: Path, options: argparse.Namespace) -> None:
         policy = yaml.safe_load(stage.policy.read_text()) | {"trust": {"code_request": "allow"}}
         stage.policy.write_text(yaml.safe_dump(policy))
         with local_runner.serving(stage):
-            client, git = Client(stage.clone, presets=presets), Git.of_user(stage.clone)
+            client, git = stage.client(presets), Git.of_user(stage.clone)
             runs = {
                 sort: [_send(client, git, stage.clone, change) for _ in range(options.comparisons)]
                 for sort, change in (("no change", 0.0), ("slower", options.change))

@@ -105,7 +105,7 @@ class Client:
         prefix: str | None = None,
         suffix: str | None = None,
         presets: Path | str | None = None,
-        public_key: Path | str | None = None,
+        public_key: Path | str | Pin | None = None,
         place: str | None = None,
     ) -> None:
         """Open the repository. ``place`` is given if this bus is one of several: see ``bridge.buses``."""

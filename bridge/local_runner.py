@@ -12,14 +12,17 @@ from pathlib import Path
 
 import yaml
 
+from bridge.bus.branch_names import DEFAULT_PREFIX
+from bridge.client import Client
 from bridge.common import environment, install
 from bridge.errors import InfrastructureError, UsageError
 from bridge.system.bound_process import BoundProcess
 from bridge.system.git import Git
 from bridge.system.process import run
-from bridge.verify.public_keys import SETTING
+from bridge.verify.public_keys import SETTING, Pin
 
 PUBLIC_KEY, PRIVATE_KEY = "runner.pub", "runner.key"
+_STATE = "state"
 _START_S = 60
 # Published runs name their requester. Use this name instead of the user's own address.
 _REQUESTER = {"user.name": "A requester", "user.email": "requester@localhost"}
@@ -35,6 +38,15 @@ class Stage:
     policy: Path
     log: Path
     process: BoundProcess
+
+    def client(self, presets: Path | None = None) -> Client:
+        """Return a client of the clone, which trusts the runner's key alone."""
+        return client_of(self.clone, presets, self.folder / _STATE / PUBLIC_KEY)
+
+
+def client_of(clone: Path, presets: Path | None, public_key: Path | Pin) -> Client:
+    """Return a client of a bus of this process's own: what the user sets for other buses does not count."""
+    return Client(clone, presets=presets, prefix=DEFAULT_PREFIX, suffix="", public_key=public_key)
 
 
 @contextmanager
@@ -68,7 +80,7 @@ def stage(
     made_stage = Stage(
         folder, folder / "bus.git", folder / "clone", folder / "runner.yaml", folder / "runner.log", process
     )
-    state = folder / "state"
+    state = folder / _STATE
     policy: dict[str, object] = {
         "schema_version": 1, "id": runner, "bus": {"url": str(made_stage.bus)}, "state": str(state),
         "presets": [*presets], "interpreter": sys.executable, "env": dict(env),

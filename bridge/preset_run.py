@@ -9,7 +9,6 @@ from pathlib import Path
 from bridge import local_runner
 from bridge.bus import wire
 from bridge.bus.wire import Result
-from bridge.client import Client
 from bridge.errors import UsageError
 from bridge.presets import find_preset, load_presets
 from bridge.requests.status import Event
@@ -60,7 +59,7 @@ def run_preset(
         RUNNER, [preset], env, key_folder=key_folder, preset_folder=preset_folder,
         needs_engine=any(name.partition(".")[0] in ("mlx", "mlx_lm", "engine") for name in known.requires),
     ) as stage, local_runner.serving(stage):  # fmt: skip
-        client = Client(stage.clone, presets=preset_folder)
+        client = stage.client(preset_folder)
         run = client.run(preset, known.read_params(dict(params)), lifetime=timedelta(hours=1))
         for event in run.follow():
             on_event(event)

@@ -55,7 +55,7 @@ def command(keep: Path | None, *, as_json: bool) -> int:
         out.print(f"[bold]clone[/]    {escape(str(stage.clone))}: the requester's working copy")
         with serving(stage):
             out.print(f"[bold]runner[/]   serving; its log is {escape(str(stage.log))}")
-            client = Client(stage.clone)
+            client = stage.client()
             answers = [_play(out, client, stage, job) for job in walkthrough.JOBS]
         seconds = time.monotonic() - began
         if as_json:

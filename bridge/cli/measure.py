@@ -18,6 +18,7 @@ from bridge.reports.readable import Readable
 from bridge.requests.status import Event
 
 KEY_FOLDER = "~/.config/kakeya/measure"
+_INTERPRETER = "KAKEYA_MAC_PYTHON"  # the runner's own, whose value it knows
 
 
 @click.command()
@@ -98,6 +99,11 @@ def _settings(texts: tuple[str, ...], preset: Preset) -> dict[str, str]:
             fix = f"It takes {', '.join(known) or 'none'}."
             raise UsageError(
                 f"--env {name}={value}: the preset {preset.name} takes no setting {name}", fix=fix
+            )
+    for name in preset.env_names:
+        if name not in (_INTERPRETER, *MODELS) and not settings.get(name):
+            raise UsageError(
+                f"the preset {preset.name} needs the setting {name}", fix=f"Add -e {name}=VALUE."
             )
     return settings
 

@@ -116,6 +116,7 @@ SUFFIX = _variable("--suffix=-b876", "KAKEYA_BRANCH_SUFFIX")
 EXPIRES = Wording("--expires 24h", mcp="expires_s", action="the input wait")
 REF = Wording("--ref", mcp="ref", action="the input ref")
 SNAPSHOT = Wording("--snapshot", mcp="snapshot")
+AGAINST = Wording("--against", mcp="against", action="the input against")
 OUT = Wording("--out", mcp="out", action="the input folder")
 REMOTE = Wording(
     "--remote", mcp="the server's own option remote", action="the input remote",

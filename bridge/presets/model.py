@@ -321,7 +321,8 @@ def split_params(texts: Sequence[str], known: Mapping[str, object]) -> dict[str,
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            fix = did_you_mean(name, known) or f"Parameters: {', '.join(known) or 'none'}."
+            near = None if name in known else did_you_mean(name, known)
+            fix = near or f"Parameters: {', '.join(known) or 'none'}."
             raise PresetError(f"parameter {text!r}: write it as NAME=VALUE", fix=fix, code="usage")
         if name in split:
             fix = f"Give one value; a sweep over several is {name}=VALUE,VALUE."

@@ -12,7 +12,7 @@ from bridge.bus import branch_names, objects, wire
 from bridge.bus.branch_names import Namespace
 from bridge.bus.objects import Identity
 from bridge.common import environment
-from bridge.common.advice import EXPIRES, REF, SNAPSHOT, Advice
+from bridge.common.advice import AGAINST, EXPIRES, REF, SNAPSHOT, Advice
 from bridge.errors import GitError, UsageError
 from bridge.manifest import MAX_LIFETIME, Request, format_time, parse_manifest
 from bridge.presets import Preset
@@ -142,14 +142,14 @@ def _baseline(git: Git, draft: Draft, workload: str) -> str:
     """Return the commit to compare the workload with; UsageError if it cannot be compared."""
     if draft.preset.compare is None:
         message = f"the preset {draft.preset.name} does not say what to measure in two trees"
-        fix = "Add a `compare` section to it, on the runner too: docs/presets.md. Or leave --against out."
+        section = "Add a `compare` section to it, on the runner too: docs/presets.md."
+        fix = Advice(section, " Or leave ", AGAINST, " out.")
         raise UsageError(message, fix=fix)
     name = draft.against or ""
     baseline = objects.resolve(git, name)
     if baseline is None:
-        fix = (
-            "Name a branch, a tag or a commit that exists here with --against, and fetch it first if need be."
-        )
+        here = "Name a branch, a tag or a commit that exists here with "
+        fix = Advice(here, AGAINST, ", and fetch it first if need be.")
         raise UsageError(f"{name!r} is not a commit in this repository", fix=fix)
     if git.text("rev-parse", f"{baseline}^{{tree}}") == git.text("rev-parse", f"{workload}^{{tree}}"):
         workload_name = "the working tree" if draft.snapshot else draft.ref

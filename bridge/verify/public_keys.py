@@ -105,7 +105,11 @@ class Pin:
         return ", ".join(key.short for key in self.keys)
 
 
-def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> Pin | None:
+# What a client of a bus of its own names if nobody signs there.
+UNPINNED = Pin((), "")
+
+
+def find_pin(git: Git | None, remote: str, named: Path | str | Pin | None = None) -> Pin | None:
     """Return the pinned keys: from ``named``, the environment, git's configuration, or the remote's main branch.
 
     Only the first source that names a key counts. The remote is asked for its default branch, for a few seconds at
@@ -116,7 +120,7 @@ def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> P
         UsageError: a named key cannot be read, because a broken pin must not count as no pin.
     """
     if named is not None:
-        return _of_file(Path(named), f"--key {named}")
+        return _of_name(named)
     variable = environment.get(VARIABLE)
     if variable and "-----BEGIN" in variable:
         return Pin(read_public_keys(variable, VARIABLE), VARIABLE)
@@ -128,6 +132,12 @@ def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> P
         if setting := git.maybe("config", "--type=path", "--get", name):
             return _of_file(git.base() / setting, f"git config {name}")
     return _of_default_branch(git, remote)
+
+
+def _of_name(named: Path | str | Pin) -> Pin | None:
+    if isinstance(named, Pin):
+        return named if named.keys else None
+    return _of_file(Path(named), f"--key {named}")
 
 
 def _of_file(path: Path, source: str) -> Pin:

@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bridge.bus import exact_refs, objects
-from bridge.bus.branch_names import DEFAULT_PREFIX
 from bridge.bus.wire import Result
-from bridge.client import Client
 from bridge.errors import InfrastructureError, UsageError
-from bridge.local_runner import make_repositories
+from bridge.local_runner import client_of, make_repositories
 from bridge.presets import Preset
 from bridge.system.git import Git, open_repository
 from bridge.system.signals import StopRequest
+from bridge.verify.public_keys import UNPINNED
 from bridge.verify.verdict import Conclusion
 from runner.context import open_runner
 from runner.host.fitness import refusal_of
@@ -76,7 +75,7 @@ def try_preset(
         bus, clone = root / "bus.git", root / "clone"
         make_repositories(bus, clone, {})
         ref = _bring_tree(clone, repo) if preset.code == "request" or preset.inputs else "HEAD"
-        client = Client(clone, presets=presets, prefix=DEFAULT_PREFIX, suffix="")
+        client = client_of(clone, presets, UNPINNED)
         run = client.run(preset.name, preset.read_params(params), ref=ref)
         rules = _for_trial(policy, preset, bus, root / "state", presets)
         with open_runner(rules, note) as context:

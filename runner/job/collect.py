@@ -1,5 +1,6 @@
 """Collects the reports from a job's folder: only regular files, never through a link, within limits."""
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -169,6 +170,8 @@ def _read(name: str, folder: int, limit: int) -> bytes | str:
     try:
         descriptor = os.open(name, _FILE, dir_fd=folder)
     except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):  # the codes of O_NOFOLLOW
+            return "a link, which is not followed"
         return f"cannot be opened ({error.strerror})"
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:

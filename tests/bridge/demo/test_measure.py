@@ -11,11 +11,15 @@ import sys
 import pytest
 
 from bridge.cli import main
+from bridge.verify.public_keys import PublicKey
 
 pytestmark = [
     pytest.mark.bus,
     pytest.mark.skipif(importlib.util.find_spec("mlx_lm") is None, reason="needs the engine"),
 ]
+
+# What a user sets for buses of other people says nothing about one's own.
+OF_OTHER_BUSES = {"KAKEYA_PUBLIC_KEY": PublicKey(bytes(32)).text, "KAKEYA_BRANCH_PREFIX": "mine/"}
 
 
 @pytest.mark.long
@@ -50,6 +54,19 @@ def test_a_setting_that_the_preset_does_not_take_is_refused(tmp_path, monkeypatc
     assert "KAKEYA_MAC_VERIFIER_PATH" in said
 
 
+def test_a_setting_that_lacks_a_value_is_asked_for_as_this_command_takes_it(tmp_path, monkeypatch, capsys):
+    steps = [{"argv": ["${ENV:KAKEYA_MAC_PYTHON}", "${ENV:MY_SCRIPT}"]}]
+    mine = {"name": "mine", "description": "x", "code": "installed", "timeout_s": 30, "steps": steps}
+    (tmp_path / "mine.yaml").write_text(json.dumps(mine))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["kakeya", "measure", "mine", "--presets", "."])
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert ended.value.code == 2
+    assert "needs the setting MY_SCRIPT\n  Add -e MY_SCRIPT=VALUE." in capsys.readouterr().err
+
+
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("folder", ["./presets", "ABSOLUTE"])
 def test_a_preset_of_ones_own_is_tried_as_the_page_says(folder, tmp_path):
@@ -63,8 +80,8 @@ def test_a_preset_of_ones_own_is_tried_as_the_page_says(folder, tmp_path):
 
     ran = subprocess.run(
         [sys.executable, "-P", "-m", "bridge", "measure", "mine", "--key-folder", "key"],
-        cwd=tmp_path, env=os.environ | {"KAKEYA_PRESETS": presets}, capture_output=True, text=True, check=False,
-        timeout=120,
+        cwd=tmp_path, env=os.environ | OF_OTHER_BUSES | {"KAKEYA_PRESETS": presets}, capture_output=True,
+        text=True, check=False, timeout=120,
     )  # fmt: skip
 
     assert ran.returncode == 0, ran.stderr

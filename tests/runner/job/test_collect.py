@@ -109,9 +109,9 @@ def _device(path, secret):
 
 
 ODD = {
-    "symbolic link": (_symlink, "cannot be opened"),
-    "dangling link": (_dangling, "cannot be opened"),
-    "link to a device": (_device, "cannot be opened"),
+    "symbolic link": (_symlink, "a link, which is not followed"),
+    "dangling link": (_dangling, "a link, which is not followed"),
+    "link to a device": (_device, "a link, which is not followed"),
     "hard link": (_hard_link, "more than one name"),
     "FIFO": (_fifo, "not a regular file"),
 }
