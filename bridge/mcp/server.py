@@ -1,10 +1,12 @@
 """The MCP server: receives tool calls and returns results or errors. Standard output is only for the protocol."""
 
 import importlib
+import json
 import traceback
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import anyio.to_thread
@@ -15,6 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
@@ -118,12 +121,59 @@ def _as_text(value: object) -> list[types.ContentBlock]:
     return [types.TextContent(type="text", text=text_of(value))]
 
 
+class _Answering:
+    """The messages of a client. A line that is no message is answered too, because its sender may wait for that."""
+
+    def __init__(self, read: Any, write: Any) -> None:
+        self._read, self._write = read, write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._read, name)
+
+    async def __aenter__(self) -> Self:
+        await self._read.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> bool | None:
+        ended: bool | None = await self._read.__aexit__(*error)
+        return ended
+
+    def __aiter__(self) -> "_Answering":
+        return self
+
+    async def __anext__(self) -> Any:
+        while isinstance(item := await self._read.__anext__(), Exception):
+            if (refusal := _refusal(item)) is not None:
+                await self._write.send(SessionMessage(refusal))
+        return item
+
+
+def _refusal(error: Exception) -> types.JSONRPCError | None:
+    """Return the error for a line that is no message, with its request's id if it has one; None for a blank line."""
+    faults = error.errors(include_url=False) if isinstance(error, ValidationError) else []
+    if not any(str(fault["input"]).strip() for fault in faults):
+        return None
+    ids = [each["id"] for each in map(_as_object, (fault["input"] for fault in faults)) if "id" in each]
+    request_id = next((each for each in ids if isinstance(each, str | int)), None)
+    is_json = not any(fault["type"] == "json_invalid" for fault in faults)
+    code = types.INVALID_REQUEST if is_json else types.PARSE_ERROR
+    reason = "not a JSON-RPC message" if is_json else "not JSON in Unicode"
+    told = types.ErrorData(code=code, message=f"the line is {reason}")
+    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=told)
+
+
+def _as_object(value: object) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        value = json.loads(value) if isinstance(value, str) else value
+    return value if isinstance(value, dict) else {}
+
+
 def serve_stdio(server: Server[Any]) -> None:
     """Serve one client over standard input and output, until it closes them."""
 
     async def serve() -> None:
         async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+            await server.run(_Answering(read, write), write, server.create_initialization_options())
 
     # The thread that reads standard input cannot be interrupted.
     signals.end_on_interrupt()

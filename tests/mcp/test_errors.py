@@ -179,3 +179,28 @@ def test_an_agent_that_goes_away_while_it_is_answered_is_no_bug(door):
 
     assert said == "the agent disconnected before it had its answer\n"
     assert server.returncode == 0
+
+
+CALL = b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": '
+NO_MESSAGES = {
+    "half a character": (
+        CALL + rb'{"name": "kakeya_status", "arguments": {"request": "\ud83d"}}}',
+        7,
+        -32700,
+    ),
+    "no parameters": (CALL + b"5}", 7, -32600),
+    "not JSON": (CALL, None, -32700),
+    "a batch": (b"[" + CALL + b"{}}]", None, -32600),
+}
+
+
+@pytest.mark.parametrize(("line", "number", "code"), NO_MESSAGES.values(), ids=NO_MESSAGES)
+def test_a_line_that_is_no_message_is_answered(door, line, number, code):
+    """Otherwise an agent would wait for its request until its own time limit."""
+    with subprocess.Popen(door.argv, env=door.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        server.stdin.write(b"\n" + line + b"\n")
+        server.stdin.flush()
+        answer = json.loads(server.stdout.readline())
+        server.stdin.close()
+
+    assert (answer["id"], answer["error"]["code"]) == (number, code)
