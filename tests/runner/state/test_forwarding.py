@@ -468,38 +468,33 @@ class TestTheRunner:
             handle()
             assert run.status().state is State.REQUESTED
 
-    @pytest.mark.rows(3)
-    @pytest.mark.parametrize(
-        "message",
-        [
-            "Kakeya-Request: {",
-            "Kakeya-Request: []",
-            "Kakeya-Request: " + "[" * 5000,
-            "Kakeya-Cancel: {}",
-            "Kakeya-Request: " + "x" * (carrier.MAX_BYTES + 10),
-            carrier.request_message(carried(), "touch"),
-            carrier.request_message(carried(commit=b"tree x\nparent y\n\n"), "touch"),
-            carrier.request_message(carried(branch="main"), "touch"),
-            carrier.request_message(carried(branch="refs/heads/main"), "touch"),
-            carrier.request_message(carried(branch=f"elsewhere/touch-{branch_names.new_nonce()}"), "touch"),
-            carrier.request_message(
-                carried(branch=f"mac-bridge/touch-{branch_names.new_nonce(time.time() - 40 * 86400)}"), "touch"
-            ),
-            carrier.request_message(
-                carried(branch=f"mac-bridge/touch-{branch_names.new_nonce(time.time() + 86400)}"), "touch"
-            ),
-        ],
-        ids=range(12),
-    )  # fmt: skip
-    def test_row_144_what_carries_nothing_changes_nothing(self, agent, bus, clone, handle, message):
-        put(clone, f"Hello\n\n{message}\n")
-        handle()
-        assert sorted(refs(bus)) == [SESSION, "main"]
-        git(clone, "fetch", "--quiet")
-        git(clone, "reset", "--quiet", "--hard", f"origin/{SESSION}")
-        run = agent.run("touch")
-        handle()
-        assert run.status().state is State.SUCCEEDED
+    def test_row_144_what_carries_nothing_changes_nothing(self, agent, bus, clone, host, monkeypatch):
+        now, named = time.time(), "mac-bridge/touch-{}".format
+        wrong = (
+            {}, {"commit": b"tree x\nparent y\n\n"}, {"branch": "main"}, {"branch": "refs/heads/main"},
+            {"branch": f"elsewhere/touch-{branch_names.new_nonce()}"},
+            {"branch": named(branch_names.new_nonce(now - 40 * 86_400))},
+            {"branch": named(branch_names.new_nonce(now + 86_400))},
+        )  # fmt: skip
+        tip = SESSION
+        with host.context("one", **FORWARD) as context, monkeypatch.context() as patch:
+            patch.delenv("AGENT")
+            poller = Composer(context).poller()
+            for message in (
+                "Kakeya-Request: {", "Kakeya-Request: []", "Kakeya-Request: " + "[" * 5000, "Kakeya-Cancel: {}",
+                "Kakeya-Request: " + "x" * (carrier.MAX_BYTES + 10),
+                *(carrier.request_message(carried(**each), "touch") for each in wrong),
+            ):  # fmt: skip
+                tip = put(clone, f"Hello\n\n{message}\n", upon=tip)
+                poller.poll()
+                assert sorted(refs(bus)) == [SESSION, "main"], message
+            patch.undo()
+            git(clone, "fetch", "--quiet")
+            git(clone, "reset", "--quiet", "--hard", f"origin/{SESSION}")
+            run = agent.run("touch")
+            patch.delenv("AGENT")
+            poller.poll()
+            assert run.status().state is State.SUCCEEDED
 
     def test_row_157_a_request_upon_commits_of_another_branch_is_not_forwarded(
         self, agent, bus, clone, handle
