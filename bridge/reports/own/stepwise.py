@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from bridge.reports.own.schema import MAX_MATCHED
@@ -52,8 +53,27 @@ def _validator_class(check: Callable[[], None]) -> Any:
 
         return keyword
 
-    own = {**Draft202012Validator.VALIDATORS, "pattern": _pattern, "uniqueItems": _unique}
+    counted = {
+        "anyOf": _counted("anyOf"),
+        "oneOf": _counted("oneOf"),
+        "pattern": _pattern,
+        "uniqueItems": _unique,
+    }
+    own = {**Draft202012Validator.VALIDATORS, **counted}
     return extend(Draft202012Validator, {name: checked(function) for name, function in own.items()})
+
+
+def _counted(name: str) -> Any:
+    """Return a keyword that counts the schemas that hold. The library's own keeps every error in each of them."""
+    from jsonschema import ValidationError  # noqa: PLC0415
+
+    def keyword(validator: Any, schemas: Any, document: object, _schema: object) -> Iterator[Any]:
+        held = (each for each in schemas if validator.evolve(schema=each).is_valid(document))
+        count = len([*islice(held, 2 if name == "oneOf" else 1)])
+        if count != 1:
+            yield ValidationError(name)
+
+    return keyword
 
 
 def _pattern(_validator: Any, pattern: str, text: object, _schema: object) -> Iterator[Any]:

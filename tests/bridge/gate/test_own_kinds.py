@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from itertools import islice
 
 import pytest
 
@@ -15,6 +16,7 @@ from bridge.gate.deadline import Deadline, TooLongError
 from bridge.gate.own import judge_own
 from bridge.reports.own import OwnKind, dump_kinds, read_kinds
 from bridge.reports.own.pointer import MISSING, value_at
+from bridge.reports.own.stepwise import violations
 from bridge.verify.run_file import make_run_file, voucher_for
 from tests.bridge.gate import reports, runs
 
@@ -195,6 +197,24 @@ def bomb():
     """A schema of a few hundred bytes that applies itself two to the 40th times."""
     parts = {f"p{i}": {"allOf": [{"$ref": f"#/$defs/p{i + 1}"}] * 2} for i in range(40)}
     return declared({"$ref": "#/$defs/p0", "$defs": {**parts, "p40": {"type": "object"}}})
+
+
+@pytest.mark.parametrize(
+    ("keyword", "held"),
+    [("allOf", {3}), ("anyOf", {1, 2, 3}), ("oneOf", {1}), ("not", {0}), ("if", {0, 1, 2, 3})],
+)
+def test_row_151_a_schema_of_schemas_stops_at_the_first_fault_of_each(keyword, held):
+    """The faults of a long list in a schema that need not hold would take gigabytes."""
+    many = {"items": {"type": "string"}}
+    for count in range(4):
+        schemas = [{}] * count + [many] * (3 - count)
+        inner = {keyword: {"anyOf": schemas} if keyword in ("not", "if") else schemas}
+        looked: list[int] = []
+
+        found = [*islice(violations(inner, [0] * 100_000, lambda: looked.append(1)), 1)]  # noqa: B023
+
+        assert (not found) == (count in held)
+        assert len(looked) < 100
 
 
 def test_row_151_a_schema_that_multiplies_itself_ends_with_the_time():
