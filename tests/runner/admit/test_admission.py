@@ -198,27 +198,21 @@ def test_text_that_is_not_utf_8_is_refused(host, requester):
     _is_refused(host, requester.send(b"\xff\xfe{}"), "bad_json")
 
 
-PLACES = {"a symbolic link": "120000", "a submodule": "160000", "a folder": "040000", "missing": None}
-
-
-@pytest.mark.rows(1)
-@pytest.mark.parametrize("mode", PLACES.values(), ids=PLACES)
-def test_a_manifest_that_is_no_regular_file_is_refused(host, requester, mode):
-    git = requester.git
-    kinds = {"120000": "blob", "160000": "commit", "040000": "tree"}
-    oids = {
-        "120000": objects.write_blob(git, b"/etc/passwd"),
-        "160000": requester.head,
-        "040000": git.text("rev-parse", f"{requester.head}^{{tree}}"),
+def test_a_manifest_that_is_no_regular_file_is_refused(host, requester):
+    git, reasons = requester.git, {}
+    places = {
+        "a symbolic link": f"120000 blob {objects.write_blob(git, b'/etc/passwd')}\trequest.json\n",
+        "a submodule": f"160000 commit {requester.head}\trequest.json\n",
+        "a folder": f"040000 tree {git.text('rev-parse', f'{requester.head}^{{tree}}')}\trequest.json\n",
+        "missing": "",
     }
-    line = f"{mode} {kinds[mode]} {oids[mode]}\trequest.json\n" if mode else ""
-    folder = git.text("mktree", stdin=line)
-    root = git.text("mktree", stdin=f"040000 tree {folder}\t.mac-bridge\n")
-    commit = objects.commit(git, root, [requester.head], "a request\n", None)
-    branch = f"mac-bridge/touch-{new_nonce()}"
-    requester.push(commit, branch)
+    for what, line in places.items():
+        root = git.text("mktree", stdin=f"040000 tree {git.text('mktree', stdin=line)}\t.mac-bridge\n")
+        branch = f"mac-bridge/touch-{new_nonce()}"
+        requester.push(objects.commit(git, root, [requester.head], "a request\n", None), branch)
+        reasons[branch] = (what, "no_manifest")
 
-    _is_refused(host, branch, "no_manifest")
+    _are_refused(host, reasons)
 
 
 def test_a_folder_of_the_bridge_that_is_a_link_is_refused(host, requester):
@@ -240,24 +234,24 @@ NAMES = {
 }
 
 
-@pytest.mark.rows(2)
-@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-def test_a_branch_that_is_not_called_as_its_manifest_says_is_refused(host, requester, name):
+def _send_as(requester, name):
     manifest = requester.manifest()
-
-    _is_refused(
-        host, requester.send(manifest, branch=name.format(nonce=manifest["nonce"])), "branch_mismatch"
-    )
+    return requester.send(manifest, branch=name.format(nonce=manifest["nonce"]))
 
 
-@pytest.mark.parametrize(
-    "name", ["other/touch-{nonce}", "mac-bridge/$(id)-{nonce}", "mac-bridge/tou\u202ech-{nonce}"]
-)
-def test_a_branch_outside_the_patterns_or_with_odd_characters_is_left_alone(host, requester, git, name):
-    manifest = requester.manifest()
-    branch = requester.send(manifest, branch=name.format(nonce=manifest["nonce"]))
+def test_a_branch_that_is_not_called_as_its_manifest_says_is_refused(host, requester):
+    sent = {_send_as(requester, name): (what, "branch_mismatch") for what, name in NAMES.items()}
 
-    assert host.answer(branch) is None
+    _are_refused(host, sent)
+
+
+def test_a_branch_outside_the_patterns_or_with_odd_characters_is_left_alone(host, requester):
+    names = "other/touch-{nonce}", "mac-bridge/$(id)-{nonce}", "mac-bridge/tou\u202ech-{nonce}"
+    sent = [_send_as(requester, name) for name in names]
+
+    host.handle()
+
+    assert [host.result(branch) for branch in sent] == [None] * len(sent)
     assert not host.ran.exists()
 
 
@@ -471,14 +465,14 @@ class TestForgery:
         assert host.answer(forged(state="succeeded")) is None
         assert not host.ran.exists()
 
-    @pytest.mark.rows(1)
-    @pytest.mark.parametrize(
-        "word", ["--all", "--output=/tmp/x", "main", "HEAD~1", "0" * 39, "0" * 40 + "\n"]
-    )
-    def test_a_state_that_names_anything_but_a_whole_commit_id_is_no_state(self, host, forged, word):
-        answer = host.answer(forged(state="succeeded", request=word))
+    def test_a_state_that_names_anything_but_a_whole_commit_id_is_no_state(self, host, forged):
+        words = "--all", "--output=/tmp/x", "main", "HEAD~1", "0" * 39, "0" * 40 + "\n"
+        sent = {forged(state="succeeded", request=word): word for word in words}
 
-        assert answer.state is State.SUCCEEDED
+        host.handle()
+
+        for branch, word in sent.items():
+            assert host.result(branch).state is State.SUCCEEDED, word
         assert host.ran.exists()
 
     def test_a_state_of_an_earlier_run_in_the_workload_does_not_count(self, host, requester):
