@@ -8,45 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import pytest
 
 from bridge.bus import objects, wire
-from bridge.cli import COMMANDS, cli, main
+from bridge.cli import COMMANDS, cli
 from bridge.client import Client
 from bridge.common.cli.program import run_program
 from bridge.common.errors import ExitCode, safe_to_retry
 
 KAKEYA = (sys.executable, "-P", "-m", "bridge")
-
-
-@dataclass
-class Done:
-    """How a command ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def kakeya(monkeypatch, capsys) -> Callable[..., Done]:
-    """Run the command line in this process: everything but the start of the interpreter is real."""
-
-    def run(where: Path, *args: str) -> Done:
-        capsys.readouterr()
-        with monkeypatch.context() as patch:
-            patch.chdir(where)
-            patch.setattr(sys, "argv", ["kakeya", *args])
-            with pytest.raises(SystemExit) as ended:
-                main()
-        return Done(int(ended.value.code or 0), *capsys.readouterr())
-
-    return run
 
 
 def start(where: Path, *args: str) -> subprocess.Popen[str]:
@@ -60,7 +33,7 @@ def ndjson(text: str) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def error_of(done: Done) -> dict:
+def error_of(done) -> dict:
     """Return the error that a command with --json ended with."""
     *_, error = ndjson(done.stdout)
     assert error.keys() == {"error", "code", "fix", "exit_code", "safe_to_retry"}

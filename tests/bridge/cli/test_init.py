@@ -18,8 +18,8 @@ EXAMPLE = ROOT / "examples/own-preset"
 NAMES = [".kakeya/presets/time-sort.yaml", "jobs/time_sort.py", "README.md"]
 
 
-def kakeya(folder: Path, *args: str, program: str = "bridge") -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-P", "-m", program, *args]
+def runner(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-P", "-m", "runner", *args]
     return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -39,7 +39,7 @@ def repo(tmp_path):
     return folder
 
 
-def test_it_writes_the_example_that_the_project_shows(repo):
+def test_it_writes_the_example_that_the_project_shows(kakeya, repo):
     (repo / "below").mkdir()
 
     done = kakeya(repo / "below", "init")
@@ -53,7 +53,7 @@ def test_it_writes_the_example_that_the_project_shows(repo):
     assert f"once {NAMES[0]} is on the remote's default branch" in done.stderr
 
 
-def test_what_exists_is_kept_and_a_second_run_changes_nothing(repo):
+def test_what_exists_is_kept_and_a_second_run_changes_nothing(kakeya, repo):
     (repo / "README.md").write_text("# Mine\n")
     (repo / "jobs").mkdir()
     (repo / "jobs/time_sort.py").symlink_to("elsewhere")
@@ -74,7 +74,7 @@ def test_what_exists_is_kept_and_a_second_run_changes_nothing(repo):
 
 
 @pytest.mark.long
-def test_it_works_with_another_folder_and_never_outside_a_repository(repo, tmp_path):
+def test_it_works_with_another_folder_and_never_outside_a_repository(kakeya, repo, tmp_path):
     assert kakeya(tmp_path, "-C", str(repo), "init").returncode == 0
     assert sorted(contents(repo)) == sorted(NAMES)
 
@@ -99,7 +99,7 @@ OBSTACLES = {
 
 @pytest.mark.long
 @pytest.mark.parametrize(("put", "reason"), OBSTACLES.values(), ids=OBSTACLES)
-def test_what_is_in_the_way_is_named(repo, put, reason):
+def test_what_is_in_the_way_is_named(kakeya, repo, put, reason):
     put(repo)
 
     done = kakeya(repo, "init")
@@ -119,11 +119,11 @@ def test_the_example_is_a_valid_preset():
 
 @pytest.mark.bus
 @pytest.mark.long
-def test_from_init_to_a_verified_answer(clone, runners, tmp_path, git):
+def test_from_init_to_a_verified_answer(kakeya, clone, runners, tmp_path, git):
     """As the printed steps say: try it, commit it, the owner takes it over, anybody asks for it."""
     steps = json.loads(kakeya(clone, "init", "--json").stdout)["next"]
     assert steps[0].startswith("kakeya-runner try time-sort -e TIME_SORT_SCRIPT=")
-    tried = kakeya(clone, *steps[0].split()[1:], program="runner")
+    tried = runner(clone, *steps[0].split()[1:])
     assert tried.returncode == 0, tried.stderr
     # A trial has no key.
     assert "ACCEPTED, unsigned" in tried.stdout
@@ -139,7 +139,7 @@ def test_from_init_to_a_verified_answer(clone, runners, tmp_path, git):
     env = {"TIME_SORT_SCRIPT": str(owners / "time_sort.py")}
     settings = {"preset_folder": str(owners), "presets": ["time-sort"], "env": env}
     policy = runners.policy("one", **settings)
-    key = kakeya(tmp_path, "--policy", str(policy), "keygen", program="runner")
+    key = runner(tmp_path, "--policy", str(policy), "keygen")
     assert key.returncode == 0, key.stderr
     (tmp_path / "one.pub").write_text(key.stdout)
     git(clone, "config", "kakeya.publicKey", str(tmp_path / "one.pub"))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -17,15 +15,6 @@ from bridge.mcp.bounds import MOST_BYTES, size
 from bridge.system.git import Git
 
 pytestmark = pytest.mark.bus
-
-
-@pytest.fixture
-def kakeya(clone):
-    def call(*args):
-        argv = [sys.executable, "-P", "-m", "bridge", *args]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=clone, timeout=120)
-
-    return call
 
 
 @pytest.fixture
@@ -42,12 +31,12 @@ def runner_checks(done):
 
 
 @pytest.mark.long
-def test_doctor_names_the_runners_that_are_alive_and_the_last_one_if_none_is(served, kakeya):
-    (check,) = runner_checks(kakeya("doctor", "--json"))
+def test_doctor_names_the_runners_that_are_alive_and_the_last_one_if_none_is(served, kakeya, clone):
+    (check,) = runner_checks(kakeya(clone, "doctor", "--json"))
     assert check["ok"] is True
     assert check["message"].startswith("mini 0.1.0 is free; labels: macOS; 1 presets; last seen ")
     served.stop()
-    (check,) = runner_checks(kakeya("doctor", "--json"))
+    (check,) = runner_checks(kakeya(clone, "doctor", "--json"))
     assert check["ok"] is None
     assert check["message"].startswith("no runner is alive: the last one was mini, last seen ")
     assert check["fix"] == "On the machine of mini: kakeya-runner serve"
@@ -56,19 +45,19 @@ def test_doctor_names_the_runners_that_are_alive_and_the_last_one_if_none_is(ser
 @pytest.mark.long
 @pytest.mark.usefixtures("served")
 def test_a_request_that_nobody_can_take_says_so_everywhere(kakeya, clone):
-    done = kakeya("run", "noop", "--label", "gpu", "--wait", "8s")
+    done = kakeya(clone, "run", "noop", "--label", "gpu", "--wait", "8s")
     assert done.returncode == 3
     said = "no runner that is alive has all of the labels gpu; mini comes nearest and lacks gpu"
     assert done.stderr.count(said) == 2, "within one poll, and at the end"
     assert "On the machine of mini, add the label to `labels` in the policy" in done.stderr
 
-    status = kakeya("status")
+    status = kakeya(clone, "status")
     assert "waits" in status.stdout
     assert "mini comes nearest" in " ".join(status.stdout.split())
-    reason = json.loads(kakeya("status", "--json").stdout)["reason"]
+    reason = json.loads(kakeya(clone, "status", "--json").stdout)["reason"]
     assert (reason["code"], reason["missing"], reason["stuck"]) == ("labels", ["gpu"], True)
 
-    listed = kakeya("list")
+    listed = kakeya(clone, "list")
     assert f"1 waiting: {said}" in listed.stderr
 
     bus_client = calls.BusClient(str(clone), "origin")
@@ -101,4 +90,4 @@ def test_an_agent_reads_no_words_of_whoever_wrote_a_record(client, clone, bus, k
         assert "mini" in found.model_dump_json()
         assert "token" not in found.model_dump_json()
     assert calls.status(bus_client, models.About()).waits_for == "maintenance"
-    assert "token" in kakeya("status").stdout, "a person may read it"
+    assert "token" in kakeya(clone, "status").stdout, "a person may read it"
