@@ -59,7 +59,8 @@ def states(events):
     return [event.status.state for event in events if not event.note and not event.log]
 
 
-LAGS = [(0.5,), (0.0, 1.5), (0.5, 6.0), (6.0,)]
+# One copy that lags, and two by turns, so that a reader also goes back in time.
+LAGS = [(0.5,), (0.5, 6.0)]
 
 
 @pytest.mark.rows(1)
@@ -85,7 +86,7 @@ def test_a_request_runs_once_and_is_answered(runners, http_bus, far, job, lags):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("lags", LAGS)
+@pytest.mark.parametrize("lags", [(6.0,), (0.0, 1.5)])
 def test_what_was_just_sent_is_there_for_every_command(http_bus, far, lags, clone):
     with http_bus.lagging(*lags):
         run = far.run("brief")
@@ -138,9 +139,8 @@ def test_a_real_deletion_and_a_real_rewrite_are_noticed(http_bus, far, bus, git)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("lags", [(0.0, 1.5), (6.0,)])
-def test_a_running_job_can_be_cancelled(runners, http_bus, far, job, lags, wait_for):
-    with http_bus.lagging(*lags):
+def test_a_running_job_can_be_cancelled(runners, http_bus, far, job):
+    with http_bus.lagging(6.0):
         serve(runners, http_bus, job, lease_s=60, pushes_per_minute=30)
         run = far.run("slow")
         for event in run.follow(100):
@@ -152,9 +152,8 @@ def test_a_running_job_can_be_cancelled(runners, http_bus, far, job, lags, wait_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("lags", [(1.5,), (0.0, 3.0)])
-def test_of_several_runners_one_runs_each_request(runners, http_bus, far, job, lags):
-    with http_bus.lagging(*lags):
+def test_of_several_runners_one_runs_each_request(runners, http_bus, far, job):
+    with http_bus.lagging(0.0, 3.0):
         started = [serve(runners, http_bus, job, name, lease_s=5) for name in ("one", "two")]
         runs = [far.run("brief") for _ in range(3)]
         assert [run.wait(200).state for run in runs] == [State.SUCCEEDED] * 3
@@ -165,12 +164,11 @@ def test_of_several_runners_one_runs_each_request(runners, http_bus, far, job, l
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("lags", [(6.0,), (0.0, 3.0)])
-def test_pushes_whose_replies_are_lost_are_recognized(runners, http_bus, far, job, lags):
+def test_pushes_whose_replies_are_lost_are_recognized(runners, http_bus, far, job):
     """Claims, heartbeats, answers and the runner's record: of three pushes, the first gets no reply."""
     pushes = itertools.count()
     http_bus.loses_reply = lambda _: next(pushes) % 3 == 0
-    with http_bus.lagging(*lags):
+    with http_bus.lagging(6.0):
         runner = serve(runners, http_bus, job, lease_s=20)
         runs = [far.run("brief") for _ in range(3)]
         assert [run.wait(200).state for run in runs] == [State.SUCCEEDED] * 3
