@@ -269,32 +269,32 @@ def test_variables_of_another_git_call_do_not_mislead(clone, bus, git, monkeypat
     assert state_of(clone, git) == before
 
 
-@pytest.mark.rows(2)
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("commit.gpgSign", "true"),
-        ("gpg.program", "/bin/false"),
-        ("push.gpgSign", "if-asked"),
-        ("push.default", "nothing"),
-        ("push.recurseSubmodules", "check"),
-        ("core.autocrlf", "true"),
-        ("core.quotePath", "true"),
-        ("core.logAllRefUpdates", "always"),
-        ("status.short", "true"),
-        ("color.ui", "always"),
-        ("log.showSignature", "true"),
-        ("i18n.commitEncoding", "latin1"),
-        ("transfer.fsckObjects", "true"),
-        ("user.useConfigOnly", "true"),
-        ("tag.gpgSign", "true"),
-        ("core.fsmonitor", "/bin/false"),
-        ("remote.origin.tagOpt", "--tags"),
-        ("remote.pushDefault", "nowhere"),
-    ],
-)
-def test_the_users_settings_do_no_harm(clone, bus, git, key, value):
-    git(clone, "config", key, value)
+# None changes what another does.
+SETTINGS = {
+    "commit.gpgSign": "true",
+    "gpg.program": "/bin/false",
+    "push.gpgSign": "if-asked",
+    "push.default": "nothing",
+    "push.recurseSubmodules": "check",
+    "core.autocrlf": "true",
+    "core.quotePath": "true",
+    "core.logAllRefUpdates": "always",
+    "status.short": "true",
+    "color.ui": "always",
+    "log.showSignature": "true",
+    "i18n.commitEncoding": "latin1",
+    "transfer.fsckObjects": "true",
+    "user.useConfigOnly": "true",
+    "tag.gpgSign": "true",
+    "core.fsmonitor": "/bin/false",
+    "remote.origin.tagOpt": "--tags",
+    "remote.pushDefault": "nowhere",
+}
+
+
+def test_the_users_settings_do_no_harm(clone, bus, git):
+    for key, value in SETTINGS.items():
+        git(clone, "config", key, value)
     run = Client(clone).run("noop")
     assert run.status().state == "requested"
     assert git(bus, "rev-parse", f"refs/heads/{run.branch}^") == git(bus, "rev-parse", "main")
