@@ -247,34 +247,28 @@ def test_row_49_a_clock_that_is_wrong_at_the_start_refuses_nothing(
 
 
 @shifted
-@pytest.mark.parametrize("forged", [False, True], ids=["", "beside a branch of the far future"])
-def test_row_49_a_clock_a_year_ahead_deletes_no_fresh_answer(
-    runners,
-    client,
-    set_clock,
-    wait_for,
-    bus,
-    git,
-    forged,
-):
+def test_row_49_a_clock_a_year_ahead_deletes_no_fresh_answer(runners, client, set_clock, bus, git):
+    """Neither alone, nor beside a branch of the far future."""
     runners.start()
     done = [client.run("noop") for _ in range(3)]
     for sent in done:
         sent.wait(timeout=120)
     runners.started[0].stop()
-    if forged:
-        asked = int(time.time()) + 10 * YEAR
-        git(bus, "update-ref", f"refs/heads/mac-bridge/noop-{asked}-abc123", done[0].commit)
     there = [git(bus, "rev-parse", sent.branch) for sent in done]
     set_clock(YEAR)
 
     policy = runners.policy(retention={"days": 30, "keep": 1})
-    for argv in (
-        ["runner", "--policy", str(policy), "gc"],
-        ["bridge", "-C", str(client.git.directory), "gc", "--remote-branches", "--everybody"],
-    ):
-        told = subprocess.run([sys.executable, "-P", "-m", *argv], capture_output=True, text=True, check=True)
-        assert "mac-bridge/" not in told.stdout
+    for _ in range(2):
+        for argv in (
+            ["runner", "--policy", str(policy), "gc"],
+            ["bridge", "-C", str(client.git.directory), "gc", "--remote-branches", "--everybody"],
+        ):
+            told = subprocess.run(
+                [sys.executable, "-P", "-m", *argv], capture_output=True, text=True, check=True
+            )
+            assert "mac-bridge/" not in told.stdout
+        future = f"refs/heads/mac-bridge/noop-{int(time.time()) + 10 * YEAR}-abc123"
+        git(bus, "update-ref", future, done[0].commit)
     runner = runners.start(retention={"days": 30, "keep": 1}, bus={"poll_s": 0.1, "idle_poll_s": 0.1})
     time.sleep(2)
     assert runner.stop() == 0

@@ -160,8 +160,8 @@ def started(stranger, runners, wait_for) -> Started:
     return Started(stranger, runners, wait_for)
 
 
-@pytest.mark.parametrize("variables", [GIT, WORDS, NOWHERE], ids=["git", "words", "folders"])
-def test_odd_variables_change_nothing(started, variables):
+def test_odd_variables_change_nothing(started):
+    variables = {**GIT, **WORDS, **NOWHERE}
     started.answers(
         before=" ".join(f"export {name}={shlex.quote(value)};" for name, value in variables.items())
     )
@@ -172,7 +172,7 @@ def test_a_runner_that_cannot_print_serves(started, after):
     started.answers(after=after)
 
 
-@pytest.mark.parametrize("mask", ["000", "077", "777"])
+@pytest.mark.parametrize("mask", ["000", "777"])
 def test_any_umask_leaves_files_that_others_cannot_change(started, runners, mask):
     started.answers(before=f"umask {mask};")
 

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from bridge.bus import branch_names, wire
 from bridge.errors import RefusedError
 from bridge.system.git import Git
+from runner.cli import cli
 from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve.compose import Composer
@@ -36,20 +38,25 @@ class GitHub:
         self.event_file = folder / "event.json"
         self.hook = folder / "job-started.sh"
         self.hook.write_bytes(hook_script(Path(sys.executable), policy))
+        self.policy = policy
         # A workflow chooses the working directory: what lies there must not be loaded.
         self.folder = folder / "workspace"
         (self.folder / "runner").mkdir(parents=True)
         for module in ("runner/__init__.py", "runner/__main__.py", "json.py"):
             (self.folder / module).write_text("raise SystemExit(0)\n")
 
-    def start(self, *, env: dict[str, str | None], event: object) -> subprocess.CompletedProcess[str]:
-        """Start a job; `env` changes GitHub's variables, `event` is the event's file (as it is where it is text)."""
-        variables = {
+    def describe(self, env: dict[str, str | None], event: object) -> dict[str, str | None]:
+        """Return GitHub's variables with changes; `event` is the event's file (as it is where it is text)."""
+        self.event_file.write_text(event if isinstance(event, str) else json.dumps(event))
+        return {
             "GITHUB_REPOSITORY": "team/bus", "GITHUB_EVENT_NAME": "push", "GITHUB_REF": f"refs/heads/{REQUEST}",
             "GITHUB_WORKFLOW_REF": f"team/bus/{WORKFLOW}@refs/heads/{REQUEST}", "GITHUB_SHA": "a" * 40,
             "GITHUB_WORKFLOW_SHA": "a" * 40, "GITHUB_EVENT_PATH": str(self.event_file), **env,
         }  # fmt: skip
-        self.event_file.write_text(event if isinstance(event, str) else json.dumps(event))
+
+    def start(self, *, env: dict[str, str | None], event: object) -> subprocess.CompletedProcess[str]:
+        """Start a job."""
+        variables = self.describe(env, event)
         whole = {**os.environ, **{name: value for name, value in variables.items() if value is not None}}
         argv = ["bash", "-e", str(self.hook)]
         done = subprocess.run(argv, env=whole, cwd=self.folder, capture_output=True, text=True, check=False)
@@ -111,11 +118,21 @@ ROW_2 = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("env", "event", "says"), ROW_2.values(), ids=ROW_2)
-def test_row_2_another_job_is_refused_before_its_first_command(github, env, event, says):
+def test_row_2_another_job_is_refused(github):
+    for what, (env, event, says) in ROW_2.items():
+        # The script sets what GitHub does not to an empty text.
+        given = {name: value or "" for name, value in github.describe(env, event).items()}
+        done = CliRunner().invoke(cli, ["--policy", str(github.policy), "hook"], env=given)
+        assert isinstance(done.exception, RefusedError), what
+        assert "this job may not run here" in done.exception.message, what
+        assert says in done.exception.message, what
+
+
+@pytest.mark.parametrize("what", ["another workflow", "GITHUB_REF missing"])
+def test_row_2_the_script_refuses_another_job_before_its_first_command(github, what):
+    env, event, says = ROW_2[what]
     done = github.start(env=env, event=event)
     assert done.returncode == 4, done.stderr
-    assert "this job may not run here" in done.stderr
     assert says in done.stderr
     assert not github.ran.exists()
 
