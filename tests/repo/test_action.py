@@ -43,7 +43,6 @@ def jobs(presets):
     return str(presets(
         noop={"steps": [{"argv": ["/bin/echo", "done"]}]},
         count={"params": {"n": number, "m": number}, "steps": [{"argv": ["/bin/echo", "{n}", "{m}"]}]},
-        fail={"steps": [{"argv": [PYTHON, "-c", "raise SystemExit(3)"]}]},
         sleep={"steps": [{"argv": [PYTHON, "-c", "import time; print('on', flush=True); time.sleep(90)"]}]},
         shout={"steps": [{"argv": [PYTHON, "-c", SHOUT]}]},
         elsewhere={"labels": ["gpu"], "steps": [{"argv": ["/bin/true"]}]},
@@ -119,20 +118,16 @@ def test_a_sweep_is_one_use(use, served, key, clone):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("preset", "state", "code"),
-    [("fail", "failed", 1), ("gated", "gate_incomplete", 7)],
-)
-def test_the_action_ends_as_the_job_did(use, served, key, preset, state, code):
-    job = use(preset=preset, public_key=key)
+def test_the_action_ends_as_the_job_did(use, served, key):
+    job = use(preset="gated", public_key=key)
 
     job.run()
 
-    assert (job.outputs["state"], job.outputs["exit-code"]) == (state, str(code))
+    assert (job.outputs["state"], job.outputs["exit-code"]) == ("gate_incomplete", "7")
     assert job.failed
     assert job.ran[-1] == "End as the job did"
-    assert f"### {preset}: {state}".replace("_", "\\_") in job.summary
-    assert ("error", f"The job ended as {state}, with exit code {code}.") in job.commands
+    assert "### gated: gate\\_incomplete" in job.summary
+    assert ("error", "The job ended as gate_incomplete, with exit code 7.") in job.commands
 
 
 def test_a_request_that_is_wrong_fails_and_asks_for_nothing(use, git, bus):
@@ -147,32 +142,30 @@ def test_a_request_that_is_wrong_fails_and_asks_for_nothing(use, git, bus):
     assert git(bus, "for-each-ref", "refs/heads/mac-bridge/") == ""
 
 
-@pytest.mark.rows(1)
-@pytest.mark.parametrize(
-    "params", ["--ref=main", "-p", "$(touch pwned)=1", "; touch pwned", "`touch pwned`=1"]
-)
-def test_inputs_are_words_and_no_options_or_commands(use, clone, params):
-    job = use(preset="noop", params=params)
-    job.run()
-    assert job.failed
-
-    other = use(preset=params)
-    other.run()
-    assert other.failed
-    assert not (clone / "pwned").exists()
+def test_inputs_are_words_and_no_options_or_commands(use, clone):
+    for inputs in (
+        {"preset": "noop", "params": "--ref=main"},
+        {"preset": "noop", "params": "$(touch pwned)=1\n; touch pwned\n`touch pwned`=1"},
+        {"preset": "-p"},
+        {"preset": "$(touch pwned); touch pwned; `touch pwned`"},
+    ):
+        job = use(**inputs)
+        job.run()
+        assert job.failed, inputs
+        assert not (clone / "pwned").exists(), inputs
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("required", ["true", "false"])
-def test_an_answer_without_a_signature_fails_unless_it_is_allowed(use, runners, jobs, required):
-    runners.start(preset_folder=jobs)
-    job = use(preset="noop", require_signature=required)
+def test_an_answer_without_a_signature_fails_unless_it_is_allowed(use, runners, jobs):
+    runners.start(preset_folder=jobs, bus={"poll_s": 0.1, "idle_poll_s": 0.1})
+    for required in ("true", "false"):
+        job = use(preset="noop", require_signature=required)
 
-    job.run()
+        job.run()
 
-    assert job.failed is (required == "true")
-    assert job.outputs["exit-code"] == ("1" if required == "true" else "0")
-    assert job.outputs["signed"] == "false"
+        assert job.failed is (required == "true")
+        assert job.outputs["exit-code"] == ("1" if required == "true" else "0")
+        assert job.outputs["signed"] == "false"
 
 
 @pytest.mark.long
@@ -217,14 +210,20 @@ def test_without_jq_nothing_is_sent(use, clone, tmp_path):
 
 
 @pytest.mark.long
-def test_what_a_job_prints_commands_nothing(use, served, key, forger):
-    job = use(preset="shout", public_key=key)
+def test_what_a_job_prints_commands_nothing(use, served, key, clone):
+    job = use(preset="shout", public_key=key, folder="out\nbranch=evil")
 
     job.run()
 
     assert "gotcha" in job.log
-    assert [name for name, _ in job.commands] == ["group", "endgroup", "group", "endgroup"]
+    # The action's own error is about the folder: its line break makes no output either.
+    *groups, error = job.commands
+    assert [name for name, _ in groups] == ["group", "endgroup", "group", "endgroup"]
+    assert error[0] == "error"
+    assert "folder" in error[1]
     assert job.outputs["branch"].startswith("mac-bridge/shout-")
+    assert job.outputs["folder"] == ""
+    assert not any(clone.glob("out*"))
 
 
 def test_what_the_server_says_to_a_push_commands_nothing(use, bus):
@@ -283,16 +282,6 @@ def test_line_breaks_in_an_answer_make_no_outputs(use, clone, tmp_path):
     }  # fmt: skip
     assert job.outputs["verified"].startswith("fine exit-code=7  branch=evil ::add-mask::e")
     assert [name for name, _ in job.commands] == ["group", "endgroup", "group", "endgroup"]
-
-
-@pytest.mark.long
-def test_a_line_break_in_the_folder_makes_no_output(use, served, key, clone):
-    job = use(preset="noop", public_key=key, folder="out\nbranch=evil")
-
-    job.run()
-
-    assert job.outputs["folder"] == ""
-    assert not any(clone.glob("out*"))
 
 
 def test_every_call_of_the_client_is_kept_from_commanding():

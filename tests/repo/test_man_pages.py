@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import venv
+import zipfile
 from pathlib import Path
 
 import click
@@ -105,11 +105,9 @@ def test_groff_finds_no_mistake_in_them(pages):
 
 
 @pytest.mark.long
-def test_a_wheel_installs_them_where_man_looks(pages, wheel, tmp_path):
-    venv.create(tmp_path / "venv", with_pip=False)
-    pip = (sys.executable, "-m", "pip", "--quiet", "--python", tmp_path / "venv/bin/python", "install")
-    good(*pip, "--no-deps", "--no-index", wheel, cwd=tmp_path)
-
-    installed = tmp_path / "venv/share/man/man1"
-    assert {file.name for file in installed.iterdir()} == PAGES
-    assert (installed / "kakeya-run.1").read_text().replace("0.1.0", "1.2.3") == pages["kakeya-run.1"]
+def test_a_wheel_has_them_where_installers_put_them_for_man(pages, wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        brought = {name: archive.read(name).decode() for name in archive.namelist() if ".data/data/" in name}
+    found = {name.partition(".data/data/share/man/man1/")[2]: text for name, text in brought.items()}
+    assert found.keys() == PAGES
+    assert found["kakeya-run.1"].replace("0.1.0", "1.2.3") == pages["kakeya-run.1"]
