@@ -1,5 +1,8 @@
 """Strict YAML for files that people write: plain data only, no duplicate keys, limited size."""
 
+import re
+from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,14 +26,24 @@ else:
 
 
 class _Loader(_Safe):
-    """YAML with plain data only, and with each key named once."""
+    """YAML with plain data only, with each key named once, and without numbers that other versions read differently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = [key for key in keys if isinstance(key, str) and keys.count(key) > 1]
-        if twice:
+        keys = (self.construct_object(key, deep=True) for key, _ in node.value)
+        counts = Counter(key for key in keys if isinstance(key, Hashable))
+        if twice := [key for key, times in counts.items() if times > 1]:
             raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} stands twice", node.start_mark)
         return super().construct_mapping(node, deep=deep)
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        number = super().construct_yaml_int(node)
+        if re.match(r"[-+]?0[0-9_]|.*:", node.value):
+            message = f"{node.value} is {number} in YAML 1.1 alone: write a decimal number, or quote a text"
+            raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
+        return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def read_yaml(path: Path, error: type[KakeyaError] = PresetError) -> dict[str, Any]:
