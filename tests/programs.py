@@ -72,17 +72,25 @@ class Program:
 
 
 def start(*args: object, out: IO[bytes], cwd: Path) -> Program | subprocess.Popen[bytes]:
-    """Start `kakeya-runner`: in earnest, if a variable was set that Python reads before it can be forked."""
-    if _early() == _EARLY:
+    """Start `kakeya-runner`: anew, if a variable was set that Python reads before it can be forked."""
+    if _CAN_FORK and _early() == _EARLY:
         return Program(*args, out=out.fileno(), err=out.fileno(), cwd=cwd)
-    argv = [sys.executable, "-P", "-m", "runner", *map(str, args)]
-    return subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=cwd)
+    return subprocess.Popen(_argv(*args), stdout=out, stderr=subprocess.STDOUT, cwd=cwd)
 
 
 def run(
     *args: object, stdin: int | None = None, cwd: Path | None = None, env: Mapping[str, str] = os.environ
 ) -> subprocess.CompletedProcess[str]:
     """Run `kakeya-runner` to its end."""
+    if not _CAN_FORK:
+        how = {
+            "stdin": subprocess.DEVNULL if stdin is None else stdin,
+            "cwd": cwd,
+            "env": env,
+            "capture_output": True,
+            "text": True,
+        }
+        return subprocess.run(_argv(*args), check=False, **how)
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         program = Program(*args, stdin=stdin, out=out.fileno(), err=err.fileno(), cwd=cwd, env=env)
         try:
@@ -93,11 +101,17 @@ def run(
         return subprocess.CompletedProcess(program.args, code, *said)
 
 
+def _argv(*args: object) -> list[str]:
+    return [sys.executable, "-P", "-m", "runner", *map(str, args)]
+
+
 def _early() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(("LD_", "PYTHON"))}
 
 
 _EARLY = _early()
+# The frameworks of macOS may not be used in a process that was forked and runs no other program.
+_CAN_FORK = sys.platform == "linux"
 
 
 @cache
@@ -105,9 +119,9 @@ def _server() -> socket.socket:
     """Start the process that forks, and return the way to it. It ends once that is closed."""
     near, far = socket.socketpair()
     argv = [sys.executable, "-P", "-m", __name__, str(far.fileno())]
-    server = subprocess.Popen(
-        argv, pass_fds=[far.fileno()], stdin=subprocess.DEVNULL, cwd=Path(__file__).parents[1]
-    )
+    env = {name: value for name, value in os.environ.items() if name not in _early()} | _EARLY
+    root = Path(__file__).parents[1]
+    server = subprocess.Popen(argv, pass_fds=[far.fileno()], stdin=subprocess.DEVNULL, cwd=root, env=env)
     far.close()
     atexit.register(lambda: (near.close(), server.wait()))
     return near
