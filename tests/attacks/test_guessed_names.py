@@ -23,14 +23,16 @@ STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
 PLACES = ("refs/{}", "refs/heads/{}", "refs/tags/{}", "refs/remotes/{}", "refs/remotes/{}/HEAD")
 
 
-@pytest.fixture(params=PLACES)
+# The last is a folder of the name before it.
+@pytest.fixture(params=[PLACES[:-1], PLACES[-1:]], ids=["names", "HEAD"])
 def squat(request, bus):
-    """Put a stranger's commit, or one that is given, where git would look for a reference of this name."""
+    """Put a stranger's commit, or one that is given, wherever git would look for a reference of this name."""
     there = Git.isolated(bus)
 
     def put(ref: str, commit: str | None = None) -> str:
         made = commit or objects.commit(there, there.text("rev-parse", "main^{tree}"), [], "x\n", STRANGER)
-        there("update-ref", request.param.format(ref), made)
+        for place in request.param:
+            there("update-ref", place.format(ref), made)
         return made
 
     put.places = lambda: there.text("for-each-ref", "--format=%(refname) %(objectname)")
