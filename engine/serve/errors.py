@@ -6,7 +6,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 KINDS = {
-    **dict.fromkeys((400, 405, 413, 422), "invalid_request_error"),
+    **dict.fromkeys((400, 405, 413, 415, 422), "invalid_request_error"),
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -25,6 +25,8 @@ BIGGEST = 1 << 63
 # have another one.
 MANY_DIGITS = re.compile(rb"\d[\d.]{15}|\d[eE][+-]?\d{3}")
 # Pydantic's names for the types of a field that accepts several types.
+# Fields that only chat requests have, around a function and around a schema.
+NESTING = ("function", "json_schema")
 TYPE = re.compile(r"^(str|int|float|bool)$|[\[-]")
 
 AnyBody = TypeVar("AnyBody", bound="Body")
@@ -202,12 +204,16 @@ def parse(kind: type[AnyBody], body: bytes, also: Sequence[str] = ()) -> AnyBody
     return request
 
 
-def translated(kind: type[AnyBody], request: Body, body: dict[str, Any]) -> AnyBody:
-    """Check a body that was translated from a request of another API; ApiError 400 for an invalid value."""
+def translated(kind: type[AnyBody], request: Body, body: dict[str, Any], names: Mapping[str, str]) -> AnyBody:
+    """Check a body that was translated from a request of another API; ApiError 400 for an invalid value.
+
+    The error has the request's own names of fields, from ``names``. It does not say which entry of a list it means,
+    because a translation may join and split entries.
+    """
     try:
         chat = kind.model_validate(body)
     except ValidationError as error:
-        raise _refusal(error, 400) from error
+        raise _refusal(error, 400, names=names) from error
     chat.ignored.extend(request.ignored)
     return chat
 
@@ -233,13 +239,18 @@ def overrides(values: Any) -> Overrides:
     return parsed
 
 
-def _refusal(error: ValidationError, status: int, within: str = "") -> ApiError:
+def _refusal(
+    error: ValidationError, status: int, within: str = "", names: Mapping[str, str] | None = None
+) -> ApiError:
     """Return the first validation error in the form of OpenAI's errors."""
     errors = error.errors(include_url=False)
     # A field that accepts several types has an error for each. An error about the value is better than "not a string".
     first = next((each for each in errors if not each["type"].endswith("_type")), errors[0])
     first = first if first["loc"][:1] == errors[0]["loc"][:1] else errors[0]
-    parts = (part for part in (within, *map(str, first["loc"])) if part and not TYPE.search(part))
+    parts = [part for part in (within, *map(str, first["loc"])) if part and not TYPE.search(part)]
+    if names is not None and parts:
+        inner = (part for part in parts[1:] if not part.isdecimal() and part not in NESTING)
+        parts = [names.get(parts[0], parts[0]), *inner]
     param = ".".join(parts) or None
     if first["type"] == "json_invalid":
         return ApiError(400, f"The body is not JSON in UTF-8: {first['msg'][:300]}.", code="invalid_json")

@@ -21,6 +21,8 @@ DIRECT = {"type": "direct"}  # the caller of a tool is the model itself
 PING = event({"type": "ping"}, "ping")
 BESIDE_TEXT = ("tool_result", "tool_use", "thinking", "redacted_thinking")
 STOPS = {"length": "max_tokens", "tool_calls": "tool_use"}
+# The fields of a chat request that have other names here.
+FIELDS = {"stop": "stop_sequences", "response_format": "output_config.format"}
 
 
 # The first line of Claude Code's system prompt changes with every request, and is not meant for the model.
@@ -67,14 +69,13 @@ async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
     """Queue the answer; ApiError if the request cannot be served."""
     named = {name: getattr(request, name) for name in ("max_tokens", "temperature", "top_p", "top_k")}
     body = {**_conversation(request), **named, "stop": request.stop_sequences or None}
-    return await chat.begin(server, translated(ChatRequest, request, body))
+    return await chat.begin(server, translated(ChatRequest, request, body, FIELDS))
 
 
 async def count(server: Server, request: CountRequest) -> dict[str, int]:
     """Return the size of a request's prompt in tokens; ApiError as ``begin``."""
-    return {
-        "input_tokens": await chat.count(server, translated(ChatRequest, request, _conversation(request)))
-    }
+    counted = translated(ChatRequest, request, _conversation(request), FIELDS)
+    return {"input_tokens": await chat.count(server, counted)}
 
 
 def _conversation(request: CountRequest) -> dict[str, Any]:

@@ -30,7 +30,12 @@ FAILED = ("failed", "incomplete")  # what the status of a function's output may 
 Spaces = dict[str, tuple[str, str]]
 ECHOED = ("metadata", "reasoning", "text", "tool_choice", "tools")
 # The fields of a chat request that have other names here.
-FIELDS = {"messages": "input", "reasoning_effort": "reasoning.effort", "response_format": "text.format"}
+FIELDS = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
+}
 
 
 class ResponsesRequest(Body):
@@ -89,7 +94,7 @@ async def _begin(server: Server, request: ResponsesRequest) -> "Response":
     spaces: Spaces = {}
     body["tools"] = [flat for tool in request.tools or () for flat in _tools(tool, spaces)]
     body["tool_choice"] = _choice(request.tool_choice)
-    return Response(await chat.begin(server, translated(ChatRequest, request, body)), request, spaces)
+    return Response(await chat.begin(server, translated(ChatRequest, request, body, FIELDS)), request, spaces)
 
 
 def _endless(value: Any) -> bool:

@@ -156,7 +156,8 @@ class Grammars:
 
 def _refusal(message: str, param: str) -> ApiError:
     """Return the error for a refused schema: ``unsupported`` if llguidance lacks something."""
-    message = " ".join(message.split())
+    # Behind its message, llguidance dumps its state.
+    message, _, _ = " ".join(message.split()).partition(" <state>")
     for pattern, noun in MISSING:
         if match := pattern.search(message):
             return unsupported(noun.format(match[1].replace('"', "")[:100]), param)

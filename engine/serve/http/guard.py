@@ -84,7 +84,10 @@ class Guard:
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:
-    """Return the body; ApiError 413 if it is too large, 408 if it arrives too slowly."""
+    """Return the body; ApiError 413 if it is too large, 408 if it arrives too slowly, 415 if it is compressed."""
+    if (encoding := request.headers.get("content-encoding", "identity")).lower() != "identity":
+        message = f"Bodies in the encoding {encoding[:40]!r} are not read here. Send the JSON itself."
+        raise ApiError(415, message, code="unsupported_encoding", headers={"Connection": "close"})
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > settings.max_body:
         raise _too_large(settings)

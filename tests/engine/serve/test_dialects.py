@@ -278,6 +278,27 @@ def test_response_refusals(server, fields, status):
     assert error["param"].split(".")[0] in fields
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "named"),
+    [
+        ("responses", {"input": []}, "input: "),
+        ("responses", {"input": [{"role": "user", "content": {"a": 1}}]}, "input.content: "),
+        ("responses", {"input": "x", "tools": [{"type": "function", "name": ""}]}, "tools.name: "),
+        ("messages", {"messages": TURN, "max_tokens": 5, "stop_sequences": [""]}, "stop_sequences: "),
+        ("messages", {"messages": TURN, "max_tokens": 5, "tools": [{"name": 7}]}, "tools.name: "),
+    ],
+)
+def test_a_refusal_names_the_field_that_was_sent(server, path, fields, named):
+    refused = server.http.post(f"/v1/{path}", json={"model": "tiny", **fields})
+    assert refused.json()["error"]["message"].startswith(named)
+
+
+def test_a_compressed_body_is_named_as_such(server):
+    refused = server.http.post("/v1/messages", content=b"\x1f\x8b", headers={"Content-Encoding": "gzip"})
+    assert refused.status_code == 415
+    assert "'gzip'" in refused.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
 @pytest.mark.parametrize("field", ["metadata", "reasoning", "text", "tools"])

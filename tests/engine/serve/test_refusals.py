@@ -15,6 +15,7 @@ OVERLAP = {
     "type": "json_schema",
     "json_schema": {"schema": {"oneOf": [{"type": "integer"}, {"type": "number"}]}},
 }
+ITSELF = {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}}
 BACK = {"type": "json_schema", "json_schema": {"schema": {"type": "string", "pattern": "^(a)\\1$"}}}
 
 REFUSED = [
@@ -74,6 +75,7 @@ REFUSED = [
     ),
     ("a search", {"messages": TURN, "web_search_options": {}}, 400, "web_search_options"),
     ("alternatives that overlap", {"messages": TURN, "response_format": OVERLAP}, 400, "response_format"),
+    ("a schema that is itself", {"messages": TURN, "response_format": ITSELF}, 400, "response_format"),
     ("a pattern that looks back", {"messages": TURN, "response_format": BACK}, 400, "response_format"),
     ("audio", {"messages": TURN, "audio": {"voice": "x"}}, 400, "audio"),
     ("no model", {"messages": TURN, "model": None}, 400, "model"),
@@ -109,6 +111,7 @@ def test_refusal(server, body, status, param, stream):
     error = response.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert error["message"].endswith(".")
+    assert "<state>" not in error["message"]
     if param:
         assert error["param"].startswith(param)
 
