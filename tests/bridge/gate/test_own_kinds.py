@@ -78,6 +78,7 @@ HUGE = [1.7e308, 1.7e308]
         ({}, {"wall_s": 0, "samples": [0]}),
         ({"derive": "mean"}, {"wall_s": 7 / 3, "samples": [1, 2, 4]}),
         ({"derive": "mean"}, {"wall_s": 1.7e308, "samples": HUGE}),
+        ({"derive": "mean"}, {"wall_s": (0.1 + 0.2 - 0.3) / 3, "samples": [0.1, 0.2, -0.3]}),
         (RATIO, {"wall_s": 2.5, "samples": [5, 5, 9], "other": [2]}),
         ({"pointer": "/a~1b/~0c/1", "samples": "/rows/0/s"}, {"a/b": {"~c": [0, 3]}, "rows": [{"s": [3]}]}),
         ({"samples": "/samples/-O0"}, {"wall_s": 1, "samples": {"-O0": [1]}}),
@@ -93,6 +94,7 @@ def test_a_value_that_the_samples_give_is_accepted(claim, report):
     [
         ({}, {"wall_s": 2, "samples": [1, 1]}, "REJECTED", "CLAIM_NOT_FROM_SAMPLES", "is 2; the median of the samples"),
         ({}, {"wall_s": 2.00001, "samples": [2]}, "REJECTED", "CLAIM_NOT_FROM_SAMPLES", "2.00001"),
+        ({"derive": "mean"}, {"wall_s": 1e-9, "samples": [1, -1]}, "REJECTED", "CLAIM_NOT_FROM_SAMPLES", "is 0"),
         ({}, {"wall_s": 1e-300, "samples": [0]}, "REJECTED", "CLAIM_NOT_FROM_SAMPLES", "is 0"),
         ({}, {"samples": [1]}, "INCOMPLETE", "CLAIM_MISSING", "wall_s at /wall_s is missing"),
         ({}, {"wall_s": 1}, "INCOMPLETE", "CLAIM_MISSING", "no samples at /samples"),
