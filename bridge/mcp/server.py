@@ -158,8 +158,8 @@ def _refusal(error: Exception) -> types.JSONRPCError | None:
     is_json = not any(fault["type"] == "json_invalid" for fault in faults)
     code = types.INVALID_REQUEST if is_json else types.PARSE_ERROR
     reason = "not a JSON-RPC message" if is_json else "not JSON in Unicode"
-    error = types.ErrorData(code=code, message=f"the line is {reason}")
-    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+    data = types.ErrorData(code=code, message=f"the line is {reason}")
+    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
 
 
 def _as_object(value: object) -> dict[str, Any]:
