@@ -173,7 +173,6 @@ class OutputParser:
         self._buffer = self._call.rest
         if not self._call.refuted:
             return False
-        self.broken = self.broken or self._call.broken
         self._state, self._call = "text", None
         return True
 
@@ -208,6 +207,7 @@ class OutputParser:
             return [{"reasoning_content": text}]
         if self._state == "call" and self._call is not None:
             events = self._call.add(text)
+            self.broken = self.broken or self._call.broken  # now: a stop may follow before the call's end
             if self._call.rest and self._marks["call"]:
                 events.append(("text", self._call.rest))
             return self._deltas_of(events)
