@@ -63,10 +63,12 @@ class Sink:
         self.events.append(("arguments", text))
 
     def give(self, arguments: dict[str, Any]) -> None:
-        """Add complete arguments."""
+        """Add complete arguments; ValueError if no client can read them: a JSON text can hold halves of characters."""
         for name, value in arguments.items():
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+            f"{name}{text}".encode()
             self.key(name)
-            self.write(json.dumps(value, ensure_ascii=False, allow_nan=False))
+            self.write(text)
 
     def close(self) -> None:
         """End the call."""

@@ -131,6 +131,7 @@ def _call(call: dict[str, Any], functions: Functions) -> dict[str, str]:
     if not is_object(text):
         raise ValueError("the arguments are no JSON")
     own = {"id": call["id"]} if isinstance(call.get("id"), str) else {}
+    "".join(own.values()).encode()  # ValueError for half a character, as in the arguments
     return {"name": name, "arguments": text, **own}
 
 

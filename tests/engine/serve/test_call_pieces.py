@@ -258,7 +258,7 @@ def test_what_is_no_call_is_given_out_as_it_arrives(text, end, size):
 
 
 @pytest.mark.parametrize("size", [1, 9, 1000])
-@pytest.mark.parametrize("end", ["</c>", ""])
+@pytest.mark.parametrize("end", ["</c>", "", "STOP"])
 @pytest.mark.parametrize(
     "fault",
     [
@@ -275,7 +275,7 @@ def test_what_is_no_call_is_given_out_as_it_arrives(text, end, size):
 def test_a_long_call_that_is_malformed_stays_incomplete(fault, end, size):
     begun = '{"name": "write", "arguments": {"text": "' + "x" * 300 + '"'
     text = f"<c>{begun}{fault and ','}{fault}{end}"
-    message, _, parts = told(text, size, "json", calling=("<c>", end))
+    message, _, parts = told(text, size, "json", calling=("<c>", end and "</c>"), stop=["STOP"])
     (call,) = message["tool_calls"]
     arguments = call["function"]["arguments"]
     assert arguments.startswith('{"text": "xxx')
@@ -283,6 +283,27 @@ def test_a_long_call_that_is_malformed_stays_incomplete(fault, end, size):
     with pytest.raises(ValueError, match=r"delimiter|Expecting"):
         json.loads(arguments)
     assert (parts.calls, parts.broken) == (1, True)
+
+
+HALF = json.dumps("\ud83d")
+HALVES = {
+    "arguments in a string": (called(json.dumps({"text": "x" * 99 + "\ud83d"})), 0),
+    "a name in a string": (called(json.dumps({"x" * 99 + "\ud83d": 1})), 0),
+    "an object in a string": (called({"where": f'{{"a": {HALF}}}'}), 0),
+    "behind a long text": (called({"text": BIG, "where": f'{{"a": {HALF}}}'}), 1),
+    "an id": (f'{{"id": {HALF}, "name": "now"}}', 0),
+    "an id before the name": (f'{{"arguments": {{}}, "id": {HALF}, "name": "now"}}', 0),
+}
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize("case", HALVES)
+def test_half_a_character_is_never_given_out(case, size):
+    text, calls = HALVES[case]
+    message, _, parts = told(f"<c>{text}</c>", size, "json")
+    json.dumps(message, ensure_ascii=False).encode()
+    assert (parts.calls, parts.broken) == (calls, case == "behind a long text")
+    assert calls or message["content"] == text
 
 
 @pytest.mark.parametrize("size", [1, 9, 1000])
