@@ -1,5 +1,7 @@
 """Errors as HTTP answers, in the form of OpenAI's error object."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -49,6 +51,18 @@ class ApiError(Exception):
     def answer(self, path: str) -> JSONResponse:
         """Return the answer to a request for a path."""
         return JSONResponse(self.body(path), self.status, self.headers)
+
+
+@contextmanager
+def own_names(fields: Mapping[str, str]) -> Iterator[None]:
+    """Let an error about a chat request name the field that the client sent, from which it was translated."""
+    try:
+        yield
+    except ApiError as error:
+        if own := fields.get((error.param or "").split(".")[0]):
+            error.message = error.message.replace(f"{error.param}:", f"{own}:", 1)
+            error.param = own
+        raise
 
 
 def unsupported(name: str, param: str | None = None) -> ApiError:

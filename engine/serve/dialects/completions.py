@@ -10,7 +10,7 @@ from engine.errors import BadInput
 from engine.serve.backend import Model, Piece
 from engine.serve.dialects.chat import of_format
 from engine.serve.dialects.deltas import new_id, usage
-from engine.serve.errors import ApiError, unsupported
+from engine.serve.errors import ApiError, own_names, unsupported
 from engine.serve.http.streams import DONE, event
 from engine.serve.http.streams import failed as failed  # noqa: PLC0414 - part of a dialect
 from engine.serve.protocol import CompletionRequest
@@ -39,6 +39,11 @@ class Completion:
 
 async def begin(server: Server, request: CompletionRequest) -> Completion:
     """Queue the answers to a request; ApiError if it cannot be served."""
+    with own_names({"messages": "prompt"}):
+        return await _begin(server, request)
+
+
+async def _begin(server: Server, request: CompletionRequest) -> Completion:
     for name in ("echo", "suffix"):
         if getattr(request, name):
             raise unsupported(name)

@@ -3,14 +3,15 @@
 import json
 import time
 from collections.abc import AsyncIterator
+from itertools import chain
 from typing import Any
 
 from pydantic import Field
 
 from engine.serve.dialects import chat, deltas
 from engine.serve.dialects.openings import is_only_thought
-from engine.serve.dialects.prompts import one_turn_each
-from engine.serve.errors import ApiError, unsupported
+from engine.serve.dialects.prompts import TEXT_KINDS, one_turn_each, texts_of
+from engine.serve.errors import ApiError, own_names, unsupported
 from engine.serve.http.streams import event
 from engine.serve.protocol import MOST_TOOLS, Body, ChatRequest, Real, Tokens, translated
 from engine.serve.server import Server
@@ -27,6 +28,7 @@ FORMS = {
 # For each kind of delta: the type of its item, and how the item's id begins.
 ITEMS = {"call": ("function_call", "fc"), "text": ("message", "msg"), "thinking": ("reasoning", "rs")}
 FAILED = ("failed", "incomplete")  # what the status of a function's output may say beside "completed"
+THOUGHTS = (*TEXT_KINDS, "reasoning_text", "summary_text")  # kinds of parts of a thought
 Spaces = dict[str, tuple[str, str]]
 ECHOED = ("metadata", "reasoning", "text", "tool_choice", "tools")
 # The fields of a chat request that have other names here.
@@ -65,11 +67,8 @@ class ResponsesRequest(Body):
 
 async def begin(server: Server, request: ResponsesRequest) -> "Response":
     """Queue the answer; ApiError if the request cannot be served."""
-    try:
+    with own_names(FIELDS):
         return await _begin(server, request)
-    except ApiError as error:
-        error.param = FIELDS.get((error.param or "").split(".")[0], error.param)
-        raise
 
 
 async def _begin(server: Server, request: ResponsesRequest) -> "Response":
@@ -121,10 +120,9 @@ def _turn(item: dict[str, Any]) -> dict[str, Any] | None:
         turn = {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
         return {**turn, "is_error": True} if failed else turn
     if kind == "reasoning":
-        parts = [*(item.get("content") or ()), *(item.get("summary") or ())]
-        values = (part.get("text") for part in parts if isinstance(part, dict))
-        texts = [text for text in values if isinstance(text, str)]
-        return {"role": "assistant", "reasoning_content": "\n\n".join(texts)} if texts else None
+        thoughts = (texts_of(item.get(name) or "", "input", THOUGHTS) for name in ("content", "summary"))
+        text = "\n\n".join(filter(None, chain(*thoughts)))
+        return {"role": "assistant", "reasoning_content": text} if text else None
     raise unsupported(f"input of type {str(kind)[:64]!r}", "input")
 
 

@@ -268,6 +268,11 @@ def test_counted_tokens(server):
         ({"input": "x", "tools": [{"type": "namespace", "name": "a"}]}, 400),
         ({"input": [{"role": "assistant", "content": 5}, {"role": "assistant", "content": "x"}]}, 400),
         ({"input": "x", "text": {"format": {"type": "json_schema"}}}, 400),
+        *(
+            ({"input": [{"type": "reasoning", name: value}]}, 400)
+            for name in ("content", "summary")
+            for value in (7, {"text": "x"}, ["x"], [{"text": "x"}], [{"type": "summary_text", "text": 7}])
+        ),
     ],
 )
 def test_response_refusals(server, fields, status):
