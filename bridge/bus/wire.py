@@ -35,8 +35,9 @@ LEFT_BY = "left to other runners by"
 MOST_LEFT = 16
 _LEFT_NOTE = re.compile(rf"{LEFT_BY} ([0-9a-f]{{16}}(?: [0-9a-f]{{16}}){{0,{MOST_LEFT - 1}}})$")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-# One part of a report's path. No shell, option parser or Unicode folding changes its meaning, and it is not hidden.
-_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
+# One part of a report's path. No shell, option parser or Unicode folding changes its meaning, it is not hidden, and
+# every file system takes its length.
+_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,253}[A-Za-z0-9_-])?")
 # Names that git expects in a repository, in lower case. They are refused, so that no folder of an answer is one.
 _OF_GIT = frozenset((
     "head", "fetch_head", "orig_head", "merge_head", "config", "config.worktree", "commondir", "gitdir", "objects",

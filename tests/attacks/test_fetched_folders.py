@@ -24,6 +24,7 @@ REFUSED = [
     "nul.x.json", "com1.json", "LPT9/x.json", "x.", "x./y.json", "x.json ", "a b.json", "-x.json", "~x.json", "GIT~1",
     "x:y.json", "x\\y.json", "x$y.json", "`x`.json", "x;y.json", "x*.json", "h\u00e9ad", "HEAD\u200d", "\uff28EAD", "",
     "/x.json", "a//x.json", "../x.json", "./x.json", "a/..", "x\n.json", "x\0.json",
+    "x" * 256,
 ]  # fmt: skip
 ALLOWED = [
     "x.json",
@@ -36,6 +37,7 @@ ALLOWED = [
     "a-b_c.1.json",
     "_x",
     "confi",
+    "x" * 250 + ".json",
 ]
 
 
