@@ -32,10 +32,11 @@ def contradiction(result: Result) -> str | None:
         return f"exit code {result.exit_code} does not match the state {result.state}"
     if result.state in RAN_WHOLE and any(command.exit_code != 0 for command in result.commands):
         return f"its state is {result.state}, but one of its commands failed"
-    if result.state is State.SUCCEEDED and result.gate and not result.gate.accepted:
-        return f"its state is {result.state}, but the gate's verdict is {result.gate.verdict}"
-    if result.state is State.GATE_REJECTED and result.gate and result.gate.accepted:
-        return f"its state is {result.state}, but the gate does not object"
+    judged = result.gate if result.state in (State.SUCCEEDED, State.GATE_REJECTED) else None
+    if judged and judged.accepted != (result.state is State.SUCCEEDED):
+        return f"its state is {result.state}, but the gate's verdict is {judged.verdict}"
+    if result.gate and result.gate.verdict == "ACCEPTED" and result.code == "request":
+        return "its gate accepts what the requester's own code measured, and does not say so"
     if result.state is State.GATE_INCOMPLETE and (result.gate is None or result.gate.verdict != "INCOMPLETE"):
         return f"its state is {result.state}, but the gate does not say so"
     return None
@@ -105,6 +106,9 @@ def _compare_preset(name: str, result: Result, presets: Mapping[str, Preset]) ->
         message = f"{name} is not installed here, so its definition cannot be compared"
     elif preset.digest != result.preset_digest:
         message = f"the runner's {name} differs from the one installed here"
+    elif preset.code != result.code:
+        message = f"it says that the job's code was {result.code}, and that of {name} is {preset.code}"
+        return Check("preset", ok=False, message=message), None
     else:
         return Check("preset", ok=True, message=f"{preset.digest[:19]}, the same as here"), preset
     return Check("preset", ok=None, message=message), None

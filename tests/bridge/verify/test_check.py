@@ -139,6 +139,8 @@ FIELDS = {
     "a parameter": ({"params": {"n": 4}}, "request"),
     "a parameter left out": ({"params": {}}, "request"),
     "preset": ({"preset": "other"}, "request"),
+    "whose code ran": ({"code": None}, "preset"),
+    "the requester's code, and a verdict on the owner's": ({"code": "request"}, "answer"),
     "nonce": ({"nonce": "1700000000-abc123"}, "request"),
     "who asked": ({"requested_by": "somebody else"}, "request"),
     "workload": ({"workload": "0" * 40}, "request"),
