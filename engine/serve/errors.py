@@ -60,7 +60,6 @@ def own_names(fields: Mapping[str, str]) -> Iterator[None]:
         yield
     except ApiError as error:
         if own := fields.get((error.param or "").split(".")[0]):
-            error.message = error.message.replace(f"{error.param}:", f"{own}:", 1)
             error.param = own
         raise
 

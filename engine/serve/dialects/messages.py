@@ -21,6 +21,7 @@ DIRECT = {"type": "direct"}  # the caller of a tool is the model itself
 PING = event({"type": "ping"}, "ping")
 BESIDE_TEXT = ("tool_result", "tool_use", "thinking", "redacted_thinking")
 STOPS = {"length": "max_tokens", "tool_calls": "tool_use"}
+Event = tuple[str, dict[str, Any]]
 # The fields of a chat request that have other names here.
 FIELDS = {"stop": "stop_sequences", "response_format": "output_config.format"}
 
@@ -158,89 +159,87 @@ def _choice(choice: dict[str, Any] | None) -> Any:
 
 async def whole(begun: chat.Chat) -> dict[str, Any]:
     """Return the answer in one object."""
-    body = await chat.whole(begun)
-    choice = body["choices"][0]
-    message, content = choice["message"], []
-    if message.get("reasoning_content"):
-        content.append({"type": "thinking", "thinking": message["reasoning_content"], "signature": SIGNATURE})
-    if message["content"]:
-        content.append({"type": "text", "text": message["content"], "citations": []})
-    for call in message.get("tool_calls", ()):
-        function = call["function"]
-        block = {"type": "tool_use", "id": call["id"], "name": function["name"], "caller": DIRECT}
-        content.append({**block, "input": calls.as_object(function["arguments"])})
-    return {
-        **_head(begun),
-        "content": content or [{"type": "text", "text": "", "citations": []}],
-        **_end(choice["finish_reason"], body["x_kakeya"]),
-        "usage": _usage(body["usage"]),
-        "x_kakeya": body["x_kakeya"],
-    }
+    answer, blocks = dict[str, Any](), Blocks()
+    async for kind, fields in _events(begun, blocks):
+        answer |= fields.get("message", {})
+        if kind == "message_delta":
+            answer |= {**fields.pop("delta"), **fields}
+    return {**answer, "content": blocks.content}
 
 
 async def streamed(begun: chat.Chat) -> AsyncIterator[bytes]:
     """Yield the answer's events."""
-    start = {**_head(begun), "content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None}
-    usage = _usage(deltas.usage(begun.pending.prompt_tokens, 0, 0))
-    yield _event("message_start", message={**start, "usage": usage})
-    blocks, tokens = Blocks(), 0
+    async for kind, fields in _events(begun, Blocks()):
+        yield event({"type": kind, **fields}, kind)
+
+
+async def _events(begun: chat.Chat, blocks: "Blocks") -> AsyncIterator[Event]:
+    """Yield the events with their names, as they fill the blocks."""
+    prompt, tokens = begun.pending.prompt_tokens, 0
+    message: dict[str, Any] = {"id": deltas.new_id("msg"), "type": "message", "role": "assistant"}
+    message |= {"model": begun.pending.model, "container": None, "content": []}
+    message |= {"stop_reason": None, "stop_sequence": None, "stop_details": None}
+    yield "message_start", {"message": {**message, "usage": _usage(deltas.usage(prompt, 0, 0))}}
     async for kind, value, piece in deltas.deltas(begun.pending, begun.new_parser()):
         tokens += piece.tokens
-        for each in blocks.close() if kind == "end" else blocks.add(kind, value):
+        for each in blocks.end() if kind == "end" else blocks.add(kind, value):
             yield each
         if kind == "end":
-            used = deltas.usage(begun.pending.prompt_tokens, tokens, piece.report["cached_tokens"])
+            used = _usage(deltas.usage(prompt, tokens, piece.report["cached_tokens"]))
             delta = _end(value, piece.report)
-            yield _event("message_delta", delta=delta, usage=_usage(used), x_kakeya=piece.report)
-    yield _event("message_stop")
+            yield "message_delta", {"delta": delta, "usage": used, "x_kakeya": piece.report}
+    yield "message_stop", {}
 
 
 class Blocks:
-    """The blocks of a streamed answer, one open at a time."""
+    """The blocks of an answer, its ``content``. Only the last one can be open."""
 
     def __init__(self) -> None:
-        self._index, self._kind = -1, ""
+        self.content: list[dict[str, Any]] = []
+        self._kind, self._arguments = "", ""  # of the open block; no kind if none is open
 
-    def add(self, kind: str, value: Any) -> list[bytes]:
+    def add(self, kind: str, value: Any) -> list[Event]:
         """Return the events of a delta from ``engine.serve.dialects.deltas.deltas``."""
         events = []
         if kind == "call" or (kind in ("text", "thinking") and kind != self._kind):
-            events = self.close()
-            self._index, self._kind = self._index + 1, kind
+            events = self._close()
+            self._kind, self._arguments = kind, ""
             more: dict[str, Any] = {"signature": SIGNATURE} if kind == "thinking" else {"citations": []}
-            opened: dict[str, Any] = {"type": kind, kind: "", **more}
+            block: dict[str, Any] = {"type": kind, kind: "", **more}
             if kind == "call":
-                opened = {"type": "tool_use", **value, "input": {}, "caller": DIRECT}
-            events.append(_event("content_block_start", index=self._index, content_block=opened))
-        if kind in ("text", "thinking", "arguments"):
-            delta = {"type": f"{kind}_delta", kind: value}
-            if kind == "arguments":
-                delta = {"type": "input_json_delta", "partial_json": value}
-            events.append(_event("content_block_delta", index=self._index, delta=delta))
+                block = {"type": "tool_use", **value, "input": {}, "caller": DIRECT}
+            self.content.append(block)
+            events.append(self._event("start", content_block=dict(block)))
+        if kind in ("text", "thinking"):
+            self.content[-1][kind] += value
+            events.append(self._event("delta", delta={"type": f"{kind}_delta", kind: value}))
+        elif kind == "arguments":
+            self._arguments += value
+            events.append(self._event("delta", delta={"type": "input_json_delta", "partial_json": value}))
         return events
 
-    def close(self) -> list[bytes]:
-        """Return the events that end the block, if one is open."""
+    def end(self) -> list[Event]:
+        """Return the events at the answer's end. Clients read a first block, so an empty answer has one."""
+        return [*([] if self.content else self.add("text", "")), *self._close()]
+
+    def _close(self) -> list[Event]:
+        """Return the events that end the open block, if there is one."""
         kind, self._kind = self._kind, ""
-        stop = [_event("content_block_stop", index=self._index)] if kind else []
+        if kind == "call":
+            self.content[-1]["input"] = calls.as_object(self._arguments)
+        stop = [self._event("stop")] if kind else []
         if kind == "thinking":  # clients send a thought back only if its signature came
             signature = {"type": "signature_delta", "signature": SIGNATURE}
-            stop.insert(0, _event("content_block_delta", index=self._index, delta=signature))
+            stop.insert(0, self._event("delta", delta=signature))
         return stop
 
-
-def _event(kind: str, **fields: Any) -> bytes:
-    return event({"type": kind, **fields}, kind)
+    def _event(self, name: str, **fields: Any) -> Event:
+        return f"content_block_{name}", {"index": len(self.content) - 1, **fields}
 
 
 def failed(error: ApiError) -> bytes:
     """Return the event that ends a stream with an error."""
     return event(error.body(ANTHROPIC), "error")
-
-
-def _head(begun: chat.Chat) -> dict[str, Any]:
-    about = {"id": deltas.new_id("msg"), "type": "message", "role": "assistant"}
-    return {**about, "model": begun.pending.model, "container": None}
 
 
 def _end(reason: str, report: dict[str, Any]) -> dict[str, Any]:

@@ -130,7 +130,9 @@ def test_prompt_that_is_too_long_is_refused_in_words_that_agents_know(server, pa
     prompt = [{"role": "user", "content": text}] if field == "messages" else text
     response = server.http.post(f"/v1/{path}", json={"model": "tiny", "max_tokens": 9, field: prompt})
     assert response.status_code == 400
-    message = response.json()["error"]["message"]
+    error = response.json()["error"]
+    assert error.get("param", field) == field
+    message = error["message"]
     assert re.search(r"prompt is too long: \d{5} tokens > 4096 maximum", message)
     assert "This model's maximum context length is 4096 tokens" in message
 

@@ -184,7 +184,7 @@ class Messages(Chat):
         calls = [
             (block["name"], json.dumps(block["input"])) for block in blocks if block["type"] == "tool_use"
         ]
-        usage = (self.prompt(found), found.usage.output_tokens)
+        usage = (self.prompt(found), found.usage.output_tokens, [{**block, "id": None} for block in blocks])
         return text, "".join(thoughts) or None, calls, found.stop_reason, found.stop_sequence, usage
 
     def back(self, found):
