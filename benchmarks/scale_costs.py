@@ -22,8 +22,8 @@ from runner.admit.manifests import read_candidate
 from runner.context import RunnerContext, open_runner
 from runner.policy import load_policy
 from runner.serve.compose import Composer
+from runner.serve.dispatch import Action
 from runner.serve.lease import Lease
-from runner.serve.next_action import Action
 from runner.serve.poll import Poller
 from runner.serve.scheduler import Scheduler
 

@@ -14,6 +14,7 @@ from bridge.presets import Checked, Preset, find_preset
 from bridge.presets.params import PathParam, Value
 from bridge.system.git import Git
 from bridge.system.git_output import ObjectInfo
+from bridge.without_bus import NO_FILES, needed_files
 from runner.admit import trust
 from runner.admit.manifests import Candidate
 from runner.host.clock import Clock
@@ -50,8 +51,10 @@ def admit(
         NeedsApproval: the decision has to wait.
     """
     branch, request = candidate.branch, candidate.require_request()
+    if not candidate.fits_branch:
+        message = f"the manifest is for {request.preset}-{request.nonce}, but the branch has another name"
+        raise Refusal("branch_mismatch", message, request)
     try:
-        _check_branch(candidate, request)
         _check_time(request, policy)
         _check_replay(branch, request, ledger)
         workload = _check_commit(git, branch, request)
@@ -66,6 +69,31 @@ def admit(
         raise
     timeout = min(preset.timeout_s, policy.limits.timeout_s)
     return Admitted(branch, request, preset, params, commands, workload, timeout, trusted_by, request.against)
+
+
+def check_alone(candidate: Candidate, presets: Mapping[str, Preset], policy: Policy) -> None:
+    """Refuse a request whose job needs what only a branch carries, or a runner that is not this one.
+
+    Raises:
+        Refusal: with code ``no_files`` or ``no_label``.
+    """
+    request = candidate.require_request()
+    preset = presets.get(request.preset)
+    reason = ""
+    if request.workload not in (None, NO_FILES):
+        reason = f"names the commit {request.workload[:12]} as its workload"
+    elif request.against is not None:
+        reason = "compares two commits"
+    elif preset and policy.allows(preset.name):
+        reason = needed_files(preset)
+    if reason:
+        raise Refusal("no_files", f"the request {reason}, and a manifest alone brings no files", request)
+    wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
+    if lacking := sorted(wanted - {*policy.labels}):
+        message = (
+            f"the runner {policy.id} lacks the labels {', '.join(lacking)}, and no other one sees the request"
+        )
+        raise Refusal("no_label", message, request)
 
 
 # Refusals that depend on the time of day: the same request may be accepted later.
@@ -91,12 +119,6 @@ def keeps_unsigned_answer(ledger: Ledger, clock: Clock, max_age_s: float, branch
     parsed = branch_names.parse_branch(branch.name)
     age_s = time.time() - branch_names.nonce_time(parsed.nonce) if parsed else 0.0
     return age_s > max_age_s and not clock.is_doubtful()
-
-
-def _check_branch(candidate: Candidate, request: Request) -> None:
-    if not candidate.fits_branch:
-        message = f"the manifest is for {request.preset}-{request.nonce}, but the branch has another name"
-        raise Refusal("branch_mismatch", message)
 
 
 def _check_time(request: Request, policy: Policy) -> None:

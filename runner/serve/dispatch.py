@@ -1,15 +1,22 @@
-"""Carries out the decision about one branch: run it, refuse it, close it, or let it wait."""
+"""Decides what to do about each request branch, and carries it out: run it, refuse it, close it, or let it wait."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from bridge.bus import history, objects
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Reason, State
 from bridge.presets import Presets
-from runner.admit.admission import OF_AGE, Admitted, admit, start_deadline
-from runner.admit.alone import check_alone
+from runner.admit.admission import (
+    OF_AGE,
+    Admitted,
+    admit,
+    check_alone,
+    keeps_unsigned_answer,
+    start_deadline,
+)
 from runner.admit.manifests import Candidate, belongs
 from runner.admit.trust import WAITS
 from runner.bus.backoff import Retry
@@ -22,7 +29,7 @@ from runner.policy import Policy
 from runner.refusal import NeedsApproval, Refusal, Unable, with_place
 from runner.serve.answer import Answers, Outcome
 from runner.serve.lease import Lease, Leaving, with_reason
-from runner.serve.next_action import Action
+from runner.serve.tracked import TrackedRequest
 from runner.state.heartbeat import Heartbeat
 from runner.state.ledger import Ledger, Pending
 from runner.state.turn import NOT_YET, Turn
@@ -31,6 +38,51 @@ UNFIT = "waits until this host can run it again"
 CLOCK = "waits until this machine's clock can be trusted"
 # How long a poll retries failed pushes of answers, so that new requests are seen meanwhile.
 FLUSH_S = 5.0
+# Margin for an observer whose clock runs faster than the holder's.
+_MARGIN = 1.2
+
+
+class Action(Enum):
+    """What a runner does about a branch."""
+
+    NOTHING = "it has its answer"
+    WAIT = "another runner holds it"
+    TAKE = "it is to be run"
+    CANCEL = "the requester cancelled it"
+    SUPERSEDE = "the requester pushed to it again"
+    LOSE = "its runners were lost too often"
+
+
+def decide(  # noqa: PLR0911 - one return a row
+    request: TrackedRequest, policy: Policy, ledger: Ledger, clock: Clock, instance: str
+) -> Action:
+    """Decide on one branch. If this runner, ``instance``, already holds it, an earlier process died during that job."""
+    branch, state = request.branch, request.branch.state
+    if keeps_unsigned_answer(ledger, clock, policy.limits.max_age_s, branch):
+        return Action.NOTHING
+    if state is None:
+        return Action.CANCEL if branch.cancel else Action.TAKE
+    if state.state.is_final:
+        return Action.NOTHING
+    if state.state.is_taken:
+        # The id on the bus can be forged, so the ledger decides: it lists the states that this runner wrote.
+        ours = has_id(instance, branch) and ledger.has_written(state.salt)
+        lease_s = min(state.lease_s, policy.bus.longest_lease_s)
+        if not ours and request.unchanged_s(branch.state_commit) < lease_s * _MARGIN:
+            return Action.WAIT
+    if branch.cancel:
+        return Action.CANCEL
+    if branch.has_foreign_commits:
+        return Action.SUPERSEDE
+    if state.state is not State.REQUESTED and branch.token >= policy.limits.attempts:
+        return Action.LOSE
+    return Action.TAKE
+
+
+def has_id(instance: str, branch: RequestBranch) -> bool:
+    """Return whether the last state has this runner's id."""
+    return branch.state is not None and branch.state.runner.instance == instance
+
 
 _CLOSED = {
     Action.CANCEL: (State.CANCELLED, "cancelled", "the requester cancelled it before it ran"),
@@ -66,10 +118,8 @@ class Dispatcher:
     # Claims an admitted request, runs it, and answers.
     run: Callable[[Admitted], State | None]
 
-    def apply(
-        self, candidate: Candidate, action: Action, admitted: Admitted | None = None
-    ) -> State | Waits | None:
-        """Carry out the action for a branch, with the request that ``try_admit`` returned, if any.
+    def apply(self, candidate: Candidate, action: Action) -> State | Waits | None:
+        """Carry out the action for a branch.
 
         Returns the published state; None if nothing was published; Waits if the request waits for a decision.
         """
@@ -92,12 +142,12 @@ class Dispatcher:
             lease = Lease(self.author, branch)
             return self.answers.answer_without_running(lease, candidate.request, outcome)
         try:
-            admitted = admitted or self._admit(candidate)
+            admitted = self._admit(candidate)
         except Refusal as refusal:
             return self._turn_down(branch, refusal)
         # If this runner had left the request to others before, it failed here after the claim.
         others = self.others.has_declined(branch) and self.leaving.to_others(branch, admitted.request)
-        return Waits(others, is_news=True) if others else self._execute_in_turn(admitted)
+        return Waits(others, is_news=True) if others else self.run_in_turn(admitted)
 
     def try_admit(self, candidate: Candidate) -> Admitted | None:
         """Return a request that this runner would run now; None if it would refuse it or wait. Writes nothing."""
@@ -112,19 +162,23 @@ class Dispatcher:
         except Refusal:
             return None
 
-    def is_for_others(self, candidate: Candidate) -> bool:
-        """Return whether a request asks for labels that this runner lacks, and has not expired."""
-        request = candidate.request
-        if request is None or start_deadline(request) < time.time():
-            return False
-        preset = self.presets.get(request.preset)
-        wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
-        return not wanted <= set(self.policy.labels) and belongs(self.author.bus.git, candidate.branch)
-
-    def _execute_in_turn(self, admitted: Admitted) -> State | Waits | None:
-        """Run a request unless another runner of the same service runs one, or is next."""
+    def run_in_turn(self, admitted: Admitted) -> State | Waits | None:
+        """Run a request unless another runner of the same service runs one, or is next. See ``apply``."""
         with self.turn.hold() as is_held:
             return self.run(admitted) if is_held else Waits(NOT_YET)
+
+    def left_until(self, candidate: Candidate) -> float:
+        """Return until when a request is left to runners with labels that this one lacks, in Unix seconds.
+
+        0 if the request asks for no such labels, or has expired.
+        """
+        request = candidate.request
+        if request is None or (deadline := start_deadline(request)) < time.time():
+            return 0.0
+        preset = self.presets.get(request.preset)
+        wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
+        is_left = not wanted <= set(self.policy.labels) and belongs(self.author.bus.git, candidate.branch)
+        return deadline if is_left else 0.0
 
     def _kept_answer(self, branch: RequestBranch) -> Pending | None:
         """Return the answer that this runner pushed earlier, if the bus has lost it since."""

@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -71,10 +71,9 @@ class Executor:
         if self.spread.has_rivals and bus.has_moved(name, admitted.branch.tip):
             self._lose(name)
             return None
-        with ExitStack() as stack:
-            # The supervisor starts while the claim is pushed, and gets the job only once the claim is on the bus. A
-            # claim that may be lost starts none: it would delay the push, and be for nothing.
-            early = None if self.spread.has_rivals else self._ready(stack)
+        # The supervisor starts while the claim is pushed, and gets the job only once the claim is on the bus. A claim
+        # that may be lost starts none: it would delay the push, and be for nothing.
+        with nullcontext() if self.spread.has_rivals else closing(Ready(self.host.turn.kept)) as early:
             lease, request = Lease(self.author, admitted.branch), admitted.request
             self.author.ledger.begin(lease.request, branch=lease.branch)
             claimed = lease.advance(State.CLAIMED)
@@ -90,13 +89,10 @@ class Executor:
             status_file.record_job_start(lease.branch, description)
             self.announcer.set_branch(lease.branch)
             try:
-                return _ClaimedRun(self, lease, admitted, lambda: early or self._ready(stack)).run()
+                return _ClaimedRun(self, lease, admitted).run(early)
             finally:
                 status_file.record_job_end()
                 self.announcer.set_branch(None)
-
-    def _ready(self, stack: ExitStack) -> Ready:
-        return stack.enter_context(closing(Ready(self.host.turn.kept)))
 
     def _lose(self, name: str) -> None:
         self.spread.lose()
@@ -106,25 +102,27 @@ class Executor:
 class _ClaimedRun:
     """The run of one claimed request, and its outcome so far."""
 
-    def __init__(
-        self, executor: Executor, lease: Lease, admitted: Admitted, start: Callable[[], Ready]
-    ) -> None:
+    def __init__(self, executor: Executor, lease: Lease, admitted: Admitted) -> None:
         self._executor, self._host, self._author = executor, executor.host, executor.author
         self._lease = lease
         self._admitted = admitted
-        self._start = start
         ok = wire.Reason(code="ok", message="every step ended with 0")
         self._outcome = Outcome(State.SUCCEEDED, ok, admitted.request, admitted)
         if is_used_by(admitted.preset):  # its packages may have been upgraded since the runner started
             self._outcome.versions = describe_versions(self._host.machine.interpreter)
 
-    def run(self) -> State | None:
-        """Run the request and answer it. Returns the published state, if any."""
+    def run(self, early: Ready | None) -> State | None:
+        """Run the request and answer it. Returns the published state, if any. ``early`` is its supervisor."""
         executor, policy = self._executor, self._host.policy
         lease, admitted, outcome = self._lease, self._admitted, self._outcome
         try:
-            ready = self._start()
-            with workspace(policy.state, admitted.request.preset) as space, self._arms(space) as arms:
+            with (
+                closing(early or Ready(self._host.turn.kept)) as ready,
+                workspace(policy.state, admitted.request.preset) as space,
+                nullcontext()
+                if admitted.against is None
+                else open_arms(policy.state, admitted.request.preset, space, ARMS) as arms,
+            ):
                 stop_reason = self._work(space, arms, ready)
         except (InfrastructureError, OSError):
             if not outcome.commands:  # no step of it ran
@@ -208,12 +206,6 @@ class _ClaimedRun:
         else:
             later = "this runner resumes it once it is started again"
             tell(f"{lease.branch}: could not be handed back; {later}")
-
-    def _arms(self, space: Workspace) -> AbstractContextManager[Arms | None]:
-        """Open the folders of the arms, if two trees are compared."""
-        if self._admitted.against is None:
-            return nullcontext()
-        return open_arms(self._host.policy.state, self._admitted.request.preset, space, ARMS)
 
     def _prepare(self, space: Workspace) -> lfs.Unfilled:
         """Write the job's part of the request's tree into the workspace. Returns the files that remain LFS pointers."""

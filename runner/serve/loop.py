@@ -17,8 +17,7 @@ from runner.context import RunnerContext
 from runner.faults import explain
 from runner.parts import Operator
 from runner.serve.compose import Composer
-from runner.serve.dispatch import Dispatcher, PendingAnswers, Waits
-from runner.serve.next_action import Action, decide
+from runner.serve.dispatch import Action, Dispatcher, PendingAnswers, Waits, decide
 from runner.serve.tracked import TrackedRequest
 from runner.state.announcer import Announcer
 
@@ -165,7 +164,7 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
 
 def _why_left(dispatcher: Dispatcher, candidate: Candidate) -> str:
     """Return why this runner leaves a request alone; empty if it handles the request."""
-    if dispatcher.has_bus and dispatcher.is_for_others(candidate):
+    if dispatcher.has_bus and dispatcher.left_until(candidate):
         return "asks for labels that this runner lacks"
     return UNFINISHED if is_unfinished(dispatcher.author.bus.git, candidate) else ""
 

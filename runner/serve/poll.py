@@ -1,6 +1,6 @@
 """Polls the bus: fetches new branches, handles the next request in turn, and reports why the others wait."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from bridge.common import limits
 from runner.host.clock import Clock
@@ -76,32 +76,33 @@ class Poller:
     def _read(self, requests: Iterable[TrackedRequest]) -> None:
         """Read the branches that were not read yet. Branches that cannot be read stay unread."""
         new = [request for request in requests if not request.is_read]
-        self._read_counted([request for request in new if request.branch.tip not in self._died])
+        # All together, but each commit that killed an earlier process alone.
+        batches = [[request for request in new if request.branch.tip not in self._died]]
         for request in new:
             crashes = self._died.get(request.branch.tip, 0)
             if crashes >= limits.CRASHES:
                 self._tracker.skip(request, f"this runner crashed {crashes} times on it")
             elif crashes:
-                self._read_counted([request])
+                batches.append([request])
+        failed: list[tuple[str, Exception]] = []
+        for batch in batches:
+            tips = {request.branch.name: request.branch.tip for request in batch}
+            # Count new commits first, so that the next process knows which commit killed this one.
+            with self._ledger.attempting(
+                {request.branch.tip for request in batch if not request.is_harmless}
+            ):
+                branches = self._reader.read_each(
+                    self._bus.git, tips, lambda *failure: failed.append(failure), limits.UNSIGNED_A_POLL
+                )
+            for request in batch:
+                request.is_harmless = True
+                if branch := branches.get(request.branch.name):
+                    request.branch, request.is_read = branch, True
+        for failure in failed:
+            self._tracker.mark_failed(*failure)
         for request in new:
             if not (request.is_read or request.settled_until or request.why):
                 request.why = "its history is being read"
-
-    def _read_counted(self, requests: Sequence[TrackedRequest]) -> None:
-        """Read branches. Count new commits first, so that the next process knows which commit killed this one."""
-        new = {each.branch.tip for each in requests if not each.is_harmless}
-        tips = {each.branch.name: each.branch.tip for each in requests}
-        failed: list[tuple[str, Exception]] = []
-        with self._ledger.attempting(new):
-            branches = self._reader.read_each(
-                self._bus.git, tips, lambda *failure: failed.append(failure), limits.UNSIGNED_A_POLL
-            )
-        for failure in failed:
-            self._tracker.mark_failed(*failure)
-        for request in requests:
-            request.is_harmless = True
-            if branch := branches.get(request.branch.name):
-                request.branch, request.is_read = branch, True
 
     def _report(self, reasons: Mapping[str, str]) -> None:
         """Publish why each request waits, and which fault of this host or of the bus keeps requests waiting, if any."""
@@ -115,7 +116,9 @@ class Poller:
     def _tell_left_out(self) -> None:
         """Tell the operator, once for each branch, which branches cannot be fetched and why."""
         commits, tell = self._bus.commits, self._tell
-        reasons = {name: why for name, why in commits.reasons.items() if not commits.may_be_on_its_way(name)}
+        reasons = {
+            name: reason for name, reason in commits.reasons.items() if not commits.may_be_on_its_way(name)
+        }
         new = [branch for branch in reasons if branch not in self._left_out]
         for branch in new[:_SHOWN]:
             tell(f"{branch} is left out: {reasons[branch]}")

@@ -5,14 +5,12 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 
 from bridge.errors import InfrastructureError
-from runner.admit.admission import start_deadline
 from runner.admit.approvals import Approvals
 from runner.admit.manifests import UNFINISHED, Candidate, is_unfinished, read_candidate
 from runner.bus.backoff import Spread
 from runner.faults import explain
 from runner.parts import Process
-from runner.serve.dispatch import Dispatcher, Waits
-from runner.serve.next_action import Action, decide, has_id
+from runner.serve.dispatch import Action, Dispatcher, Waits, decide, has_id
 from runner.serve.queue import FairQueue
 from runner.serve.tracked import TrackedRequest, Tracker
 from runner.state.orders import OperatorMode
@@ -173,11 +171,13 @@ class Scheduler:
             return False
         # The attempt counts in the ledger, so that a request that kills the runner is not retried for ever.
         with self._ledger.attempting([request.branch.tip]):
-            admitted = self._dispatcher.try_admit(candidate) if runs and action is Action.TAKE else None
-            if runs and admitted is None:
+            if not runs:
+                published = self._dispatcher.apply(candidate, action)
+            elif action is Action.TAKE and (admitted := self._dispatcher.try_admit(candidate)):
+                published = self._dispatcher.run_in_turn(admitted)
+            else:
                 request.is_unadmitted = True
                 return False
-            published = self._dispatcher.apply(candidate, action, admitted)
         if isinstance(published, Waits) and published.reason == NOT_YET:
             # It is looked at again in the next poll.
             request.why = published.reason
@@ -213,8 +213,7 @@ class Scheduler:
         if remaining_s > 0 and is_unfinished(git, candidate):
             request.settle(time.time() + remaining_s, UNFINISHED)
             return None, action
-        if takes and self._dispatcher.is_for_others(candidate):
-            deadline = start_deadline(candidate.require_request())
+        if takes and (deadline := self._dispatcher.left_until(candidate)):
             request.settle(deadline, "asks for labels that this runner lacks")
             return None, action
         return candidate, action

@@ -29,6 +29,8 @@ from runner.state.turn import Turn
 
 # The code of the error if this host could not start a step of a job.
 NOT_BEGUN = "not_begun"
+# The state, the reason's code and the message.
+Failure = tuple[State, str, str]
 # A message names at most this many of the files that a job should have left.
 _NAMED = 3
 
@@ -69,14 +71,24 @@ class StepRunner:
         self._keepalive = keepalive
         self._env: dict[str, str] = {}
 
-    def set_up_home(self) -> None:
-        """Create the job's environment, and the folders that it names in the job's home. Call this once per home."""
-        self._env = self._environment()
+    def set_up_home(self) -> leaves.Matches:
+        """Create the job's environment, and the folders that it names in the job's home. Call this once per home.
+
+        Returns the files that the preset's ``leaves`` match now.
+        """
+        policy, lease, preset = self._host.policy, self._lease, self._admitted.preset
+        extra = {name: policy.env[name] for name in preset.pass_env if name in policy.env}
+        pins = PINNED in preset.pass_env and PINNED not in extra
+        extra |= {**preset.env, RUN_ID: gate.run_id(lease.branch, lease.request, lease.token)}
+        if pins and self._host.keys.signer:  # the job accepts signatures of this runner
+            extra[PINNED] = "".join(key.text for key in self._host.keys.public)
+        extra = self._host.machine.sandbox.variables(extra, self._space, preset)
+        self._env = job_environment(self._space.home, interpreter=policy.interpreter, extra=extra)
+        return leaves.find_files(preset.leaves, self._space.tree)
 
     def run(self) -> None:
         """Run the steps in order until one fails."""
-        self.set_up_home()
-        before = self.find_left_files()
+        before = self.set_up_home()
         for i, argv in enumerate(self._admitted.commands):
             sink = self.open_log()
             ended, stopped = self.run_step(i, argv, sink)
@@ -89,11 +101,7 @@ class StepRunner:
         if lack := self.lack_of_files(before):
             self.end(lack)
 
-    def find_left_files(self) -> leaves.Matches:
-        """Return the files that the preset's ``leaves`` match now."""
-        return leaves.find_files(self._admitted.preset.leaves, self._space.tree)
-
-    def lack_of_files(self, before: leaves.Matches) -> "Failure | None":
+    def lack_of_files(self, before: leaves.Matches) -> Failure | None:
         """Return why the last step failed although it ended with 0: it left no new file for some of ``leaves``."""
         absent = leaves.missing(self._admitted.preset.leaves, self._space.tree, before)
         if not absent:
@@ -119,9 +127,26 @@ class StepRunner:
             RunStopped: this runner has to let go of the request.
             InfrastructureError: this host could not begin the step.
         """
-        host = self._host
+        host, preset, limits = self._host, self._admitted.preset, self._host.policy.limits
         host.observer.begins(i, argv, self._env)
-        command = self._command(argv, sink)
+        command = Command(
+            argv,
+            env=self._env,
+            cwd=self._space.tree,
+            timeout_s=max(0.1, self._deadline - time.monotonic()),
+            grace_s=limits.grace_s,
+            sink=sink,
+            inside=host.machine.sandbox.around(argv, self._space, preset),
+            limits={
+                "RLIMIT_CORE": NO_CORE,
+                "RLIMIT_FSIZE": preset.limits.file_mb << 20,
+                "RLIMIT_NOFILE": preset.limits.open_files,
+            },
+            bounds=job_limits(preset.limits, limits),
+            watched=self._space.tree.parent,
+            ready=self._ready,
+            kept=host.turn.kept,
+        )
         stopped = None
         try:
             wait_for_end(command, self._keepalive, host.status_file, host.obey, i, quiet_s)
@@ -169,45 +194,27 @@ class StepRunner:
             )
         )
 
-    def end(self, failure: "Failure") -> None:
+    def end(self, failure: Failure) -> None:
         """End the request with a failure."""
         state, code, message = failure
         self._outcome.end(state, code, with_place(code, message, self._host.name))
 
-    def failure(self, ended: Ended, step: int) -> "Failure | None":
+    def failure(self, ended: Ended, step: int) -> Failure | None:  # noqa: PLR0911 - one return a row
         """Return the state, the reason's code and the message if a step failed; None if it did not."""
-        return _failure(ended, step, self._admitted.timeout_s)
-
-    def _environment(self) -> dict[str, str]:
-        policy, lease, preset = self._host.policy, self._lease, self._admitted.preset
-        extra = {name: policy.env[name] for name in preset.pass_env if name in policy.env}
-        pins = PINNED in preset.pass_env and PINNED not in extra
-        extra |= {**preset.env, RUN_ID: gate.run_id(lease.branch, lease.request, lease.token)}
-        if pins and self._host.keys.signer:  # the job accepts signatures of this runner
-            extra[PINNED] = "".join(key.text for key in self._host.keys.public)
-        extra = self._host.machine.sandbox.variables(extra, self._space, preset)
-        return job_environment(self._space.home, interpreter=policy.interpreter, extra=extra)
-
-    def _command(self, argv: list[str], sink: Sink) -> Command:
-        preset, limits = self._admitted.preset, self._host.policy.limits
-        return Command(
-            argv,
-            env=self._env,
-            cwd=self._space.tree,
-            timeout_s=max(0.1, self._deadline - time.monotonic()),
-            grace_s=limits.grace_s,
-            sink=sink,
-            inside=self._host.machine.sandbox.around(argv, self._space, preset),
-            limits={
-                "RLIMIT_CORE": NO_CORE,
-                "RLIMIT_FSIZE": preset.limits.file_mb << 20,
-                "RLIMIT_NOFILE": preset.limits.open_files,
-            },
-            bounds=job_limits(preset.limits, limits),
-            watched=self._space.tree.parent,
-            ready=self._ready,
-            kept=self._host.turn.kept,
-        )
+        code = ended.exit_code
+        if ended.exceeded:
+            return State.FAILED, ended.exceeded, f"step {step} was ended: {BOUNDS[ended.exceeded]}"
+        if ended.timed_out:
+            return State.TIMED_OUT, "timeout", f"step {step} was ended after {self._admitted.timeout_s} s"
+        if code is None:
+            return State.FAILED, "supervisor_lost", ended.error or f"step {step} ended in an unknown way"
+        if ended.error:
+            return State.FAILED, "not_started", ended.error
+        if ended.survivors:
+            return State.FAILED, "survivors", f"step {step} left processes that could not be ended"
+        if code < 0:
+            return State.FAILED, "killed", f"step {step} was ended by signal {-code}"
+        return (State.FAILED, "exit_code", f"step {step} ended with {code}") if code else None
 
     def _host_fault(self, inside: Sequence[str], ended: Ended) -> str | None:
         """Return which fault of this host kept a step from beginning; None if the step's program cannot be run."""
@@ -217,23 +224,3 @@ class StepRunner:
             return f"cannot run {inside[0]}"
         problem = self._host.machine.fitness.problem_for(self._admitted.preset)
         return problem[1].message if problem else None
-
-
-Failure = tuple[State, str, str]
-
-
-def _failure(ended: Ended, step: int, timeout_s: int) -> Failure | None:  # noqa: PLR0911 - one return a row
-    code = ended.exit_code
-    if ended.exceeded:
-        return State.FAILED, ended.exceeded, f"step {step} was ended: {BOUNDS[ended.exceeded]}"
-    if ended.timed_out:
-        return State.TIMED_OUT, "timeout", f"step {step} was ended after {timeout_s} s"
-    if code is None:
-        return State.FAILED, "supervisor_lost", ended.error or f"step {step} ended in an unknown way"
-    if ended.error:
-        return State.FAILED, "not_started", ended.error
-    if ended.survivors:
-        return State.FAILED, "survivors", f"step {step} left processes that could not be ended"
-    if code < 0:
-        return State.FAILED, "killed", f"step {step} was ended by signal {-code}"
-    return (State.FAILED, "exit_code", f"step {step} ended with {code}") if code else None

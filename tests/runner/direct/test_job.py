@@ -23,7 +23,7 @@ from bridge.presets import load_presets
 from bridge.verify.folder import verify_folder
 from bridge.verify.public_keys import Pin, read_public_keys
 from bridge.without_bus import NO_FILES, NO_FILES_COMMIT
-from runner.admit.alone import check_alone
+from runner.admit.admission import check_alone
 from runner.admit.manifests import Candidate
 from runner.direct.job import MOST_WAITING, WithdrawnError, check_place
 from runner.job.sandbox import bubblewrap

@@ -13,7 +13,7 @@ from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from runner.bus.backoff import Retry
 from runner.serve import tracked as module
-from runner.serve.next_action import Action, decide
+from runner.serve.dispatch import Action, decide
 from runner.serve.tracked import TrackedRequest, Tracker
 
 COMMIT = "a" * 40

@@ -31,8 +31,8 @@ from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve.answer import Outcome
 from runner.serve.compose import Composer
+from runner.serve.dispatch import Action, decide
 from runner.serve.lease import Lease
-from runner.serve.next_action import Action, decide
 from runner.serve.tracked import Tracker
 from tests.properties import examples
 

@@ -14,8 +14,8 @@ from runner.bus.backoff import WIDEST, Spread
 from runner.bus.bus import Bus
 from runner.serve import execute
 from runner.serve.compose import Composer
+from runner.serve.dispatch import Action
 from runner.serve.lease import Lease
-from runner.serve.next_action import Action
 from runner.serve.queue import mix
 
 

@@ -25,9 +25,9 @@ from runner.bus.bus import Pushed
 from runner.policy import load_policy
 from runner.serve import tracked as deciding
 from runner.serve.compose import Composer
+from runner.serve.dispatch import Action, decide
 from runner.serve.lease import Lease
 from runner.serve.loop import once
-from runner.serve.next_action import Action, decide
 from runner.serve.tracked import TrackedRequest, Tracker
 from runner.state import signing_key
 from runner.state.recover import open_ledger

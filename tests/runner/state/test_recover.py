@@ -15,8 +15,8 @@ from runner.admit.manifests import read_candidate
 from runner.bus.bus import Pushed
 from runner.serve.answer import Outcome
 from runner.serve.compose import Composer
+from runner.serve.dispatch import Action, decide
 from runner.serve.lease import Lease
-from runner.serve.next_action import Action, decide
 from runner.serve.tracked import TrackedRequest
 from runner.state.archive import store
 from runner.state.identity import instance_of
