@@ -274,24 +274,13 @@ class Preset(BaseModel):
         Raises:
             PresetError: with code ``missing_env`` for a setting that the host lacks.
         """
-        commands: list[list[str]] = []
-        for step in self.steps:
-            argv: list[str] = []
-            for token in step.argv:
-                if setting := _ENV_TOKEN.fullmatch(token):
-                    name = setting["name"]
-                    if not env.get(name):
-                        fix = f"On the runner, set {name} under `env` in the policy file."
-                        raise PresetError(
-                            f"{self.name} needs the setting {name}", code="missing_env", fix=fix
-                        )
-                    argv.append(env[name])
-                elif param := _PARAM_TOKEN.fullmatch(token):
-                    argv += self.params[param["name"]].argv(params[param["name"]])
-                else:
-                    argv.append(token)
-            commands.append(argv)
-        return commands
+        values = {f"{{{name}}}": param.argv(params[name]) for name, param in self.params.items()}
+        for name in self.env_names:
+            if not env.get(name):
+                fix = f"On the runner, set {name} under `env` in the policy file."
+                raise PresetError(f"{self.name} needs the setting {name}", code="missing_env", fix=fix)
+            values[f"${{ENV:{name}}}"] = [env[name]]
+        return [[word for token in step.argv for word in values.get(token, [token])] for step in self.steps]
 
     def _value(self, name: str, value: object, *, is_text: bool = False) -> Value:
         """Return a parameter's checked value; name the preset and the parameter in errors."""
