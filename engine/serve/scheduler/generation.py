@@ -1,13 +1,11 @@
 """Generates one answer in turns. A turn is a chunk of its prompt or a round of decoding."""
 
-import hashlib
 import logging
 from collections.abc import Generator
 from contextlib import ExitStack
 from typing import Any
 
 from engine.cache import make_caches
-from engine.dflash import Stats
 from engine.dflash.generation import Run, block_limits
 from engine.dflash.kinds import KINDS
 from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy
@@ -16,7 +14,7 @@ from engine.dflash.propose.lookup import Lookup
 from engine.dflash.propose.proposer import Proposer
 from engine.dflash.rollback import rollback_for
 from engine.dflash.sampling import Sampler, Sampling
-from engine.dflash.step import Step, ratio
+from engine.dflash.step import Step
 from engine.dflash.stops import Stops
 from engine.errors import EngineError
 from engine.inject import NAME as PACKAGE
@@ -28,26 +26,17 @@ from engine.serve.prefix_cache.prefix import BlockPath, Prefixes
 from engine.serve.resident import Resident
 from engine.serve.scheduler.guide import Guide
 from engine.serve.scheduler.rounds import Awaited, Reported, rounds
+from engine.serve.turns.kit import Answer
 
 log = logging.getLogger("engine.serve")
 
 
-class Generation:
+class Generation(Answer):
     """An answer in progress, with its caches. The prompt is read in chunks of ``chunk`` tokens."""
 
     def __init__(self, job: Job, resident: Resident, chunk: int, prefixes: Prefixes | None = None) -> None:
-        self.job, self.resident = job, resident
-        self.prefilling, self.done = True, False
-        self.stats = Stats()
-        self.cached = 0  # prompt tokens from the prefix cache
-        self.predicted = 0  # bytes of memory that are reserved for the answer
-        self.alone = True  # whether no other answer is being decoded; the caller sets this and the next three
-        self.together = 1  # the largest number of concurrent answers, including this one
-        self.joint = 0  # rounds whose forward pass was shared with other answers
-        self.joint_drafts = 0  # rounds whose drafts were shared
-        self.fallback: str | None = None
-        self._tokens: list[int] = []
-        self._digest = hashlib.sha256()  # of the tokens
+        super().__init__(job)
+        self.resident = resident
         self._closing = ExitStack()
         self._chunk, self._prefixes = chunk, prefixes if job.options.prefix else None
         self._path: BlockPath | None = None
@@ -108,11 +97,6 @@ class Generation:
         """Release the caches."""
         self._turns.close()
         self._closing.close()
-
-    @property
-    def steps(self) -> int:
-        """The number of pieces that the answer has given."""
-        return self.stats.steps
 
     @property
     def nbytes(self) -> int:
@@ -187,43 +171,19 @@ class Generation:
         self.cached = yield from self._prefixes.restore(self._path, most, self.caches, self._run.proposer)
 
     def _piece(self, step: Step, logprobs: Reported) -> Piece:
-        self.stats.add(step)
         if warning := self.resident.watch.add(step):
             log.warning("%s: %s", self.resident.name, warning)
-        self._tokens += step.tokens
-        self._digest.update("".join(f"{token}," for token in step.tokens).encode())
-        self.done = step.finish_reason is not None
+        piece = self._add(step, logprobs, self._run.stops)
         if self.done:
             self.resident.answers.add(self._tokens)
-        report = self._report() if self.done or self.job.options.live else {}
-        if logprobs is not None and step.tokens and step.tokens[-1] in self._run.stops.tokens:
-            logprobs = logprobs[:-1]
-        return Piece(self.job.index, step.text, len(step.tokens), logprobs, step.finish_reason, report)
+        return piece
 
-    def _report(self) -> dict[str, Any]:
-        options, agreement = self.job.options, self.resident.agreement
+    def _own_report(self) -> dict[str, Any]:
+        agreement = self.resident.agreement
         return {
-            "draft": "+".join(sorted(self.stats.by_drafter.keys() - {"none"})) or "none",
-            "cache": f"{options.cache}-b{options.boundary}" if options.boundary else options.cache,
-            "rounds": self.stats.verify_steps,
-            "proposed": self.stats.proposed,
-            "accepted": self.stats.accepted,
-            "accept_length": ratio(self.stats.accepted, self.stats.verify_steps),
-            "cached_tokens": self.cached,
-            "cache_bytes": self.nbytes,
-            "together": self.together,
-            "joint_rounds": self.joint,
-            "joint_drafts": self.joint_drafts,
             "injection": self._package.decision.strategy if self._package is not None else None,
-            "stop": self._run.stops.matched,
             "closed_early": self._guide is not None and self._guide.forced_to_end,
-            "token_digest": f"sha256:{self._digest.hexdigest()}",
-            "prefill_seconds": self.stats.prefill,
-            "decode_seconds": self.stats.seconds,
-            "fallback": self.fallback,
-            # Whether the model's blocks give the results of single rows, if the answer may have used blocks.
             "agreement": agreement.as_dict() if agreement and self._run.blocks[0] > 1 else None,
-            **({"token_ids": self._tokens} if self.done and options.token_ids else {}),
         }
 
 

@@ -1,6 +1,5 @@
 """Decodes one answer in turns over torch. A turn is a chunk of its prompt, or one token and its accepted drafts."""
 
-import hashlib
 import time
 from collections.abc import Generator
 from typing import Any
@@ -10,34 +9,29 @@ import torch
 from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy
 from engine.dflash.propose.costs import Nominal
 from engine.dflash.propose.lookup import Lookup
-from engine.dflash.step import Stats, Step, Timing, ratio
+from engine.dflash.step import Step, Timing
 from engine.dflash.stops import Stops
 from engine.live_bytes import live_bytes
 from engine.serve.backend import Job, Piece
 from engine.serve.torch.chooser import Chooser, Reported
 from engine.serve.torch.drafts import Drafts
 from engine.serve.torch.model import TorchModel
+from engine.serve.turns.kit import Answer
 from engine.torch import kakeya_cache
 
 
-class TorchAnswer:
+class TorchAnswer(Answer):
     """An answer in progress, with its cache. The prompt is read in chunks of ``chunk`` tokens."""
 
     def __init__(self, job: Job, model: TorchModel, chunk: int) -> None:
-        self.job, self.model = job, model
-        self.prefilling, self.done, self.alone = True, False, True
-        self.stats = Stats()
-        self.cached = self.predicted = 0
-        self.together = 1
-        options = job.options
-        self.fallback: str | None = None
+        super().__init__(job)
+        self.model, options = model, job.options
         if options.draft not in ("auto", "none", "lookup"):
             self.fallback = (
                 f"The backend torch makes no drafts by {options.draft}; it decoded without drafts."
             )
-        self._chunk, self._digest = chunk if model.chunked else len(job.ids), hashlib.sha256()
+        self._chunk = chunk if model.chunked else len(job.ids)
         self._room = options.max_tokens
-        self._tokens: list[int] = []
         self._cache = kakeya_cache(model.net, options.cache, options.boundary)
         splitter = options.splitter() if options.splitter is not None and options.stop else None
         self._stops = Stops(model.tokenizer, None, options.stop, splitter)
@@ -52,11 +46,6 @@ class TorchAnswer:
         if options.drawn_by_seed:
             return Adaptive(Nominal())
         return self.model.policy((options.cache, options.boundary, options.grammar is not None))
-
-    @property
-    def steps(self) -> int:
-        """The number of pieces that the answer has given."""
-        return self.stats.steps
 
     @property
     def nbytes(self) -> int:
@@ -98,7 +87,7 @@ class TorchAnswer:
                 timing=Timing(verify=seconds),
                 prefill=prefill,
             )
-            yield self._piece(step, reported)
+            yield self._add(step, reported, self._stops)
             if finish_reason is None:
                 began, prefill = time.monotonic(), 0.0
                 drafts = self._drafts.propose(self._room, self._chooser.allowed)
@@ -139,39 +128,9 @@ class TorchAnswer:
             reason = "length"
         return reason, text
 
-    def _piece(self, step: Step, logprobs: list[Reported] | None) -> Piece:
-        self.stats.add(step)
-        self._tokens += step.tokens
-        self._digest.update("".join(f"{token}," for token in step.tokens).encode())
-        self.done = step.finish_reason is not None
-        report = self._report() if self.done or self.job.options.live else {}
-        if logprobs is not None and step.tokens and step.tokens[-1] in self._stops.tokens:
-            logprobs = logprobs[:-1]
-        return Piece(self.job.index, step.text, len(step.tokens), logprobs, step.finish_reason, report)
-
-    def _report(self) -> dict[str, Any]:
-        options, drafting = self.job.options, self._drafts.possible
-        agreement = self.model.agreement if drafting else None
+    def _own_report(self) -> dict[str, Any]:
+        agreement = self.model.agreement if self._drafts.possible else None
         return {
-            "draft": "+".join(sorted(self.stats.by_drafter.keys() - {"none"})) or "none",
-            "cache": f"{options.cache}-b{options.boundary}" if options.boundary else options.cache,
-            "rounds": self.stats.verify_steps,
-            "proposed": self.stats.proposed,
-            "accepted": self.stats.accepted,
-            "accept_length": ratio(self.stats.accepted, self.stats.verify_steps),
-            "cached_tokens": 0,
-            "cache_bytes": self.nbytes,
-            "together": self.together,
-            "joint_rounds": 0,
-            "joint_drafts": 0,
-            "injection": None,
-            "stop": self._stops.matched,
             "closed_early": self._chooser.closed_early,
-            "token_digest": f"sha256:{self._digest.hexdigest()}",
-            "prefill_seconds": self.stats.prefill,
-            "decode_seconds": self.stats.seconds,
-            "fallback": self.fallback,
-            # Whether the model's blocks give the results of single rows, if the answer may have used blocks.
             "agreement": agreement.as_dict() if agreement is not None else None,
-            **({"token_ids": self._tokens} if self.done and options.token_ids else {}),
         }
