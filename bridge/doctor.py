@@ -81,10 +81,10 @@ def _several(buses: Buses) -> Iterator[Check]:
 
 
 def _presets(presets: Presets) -> Check:
-    """Say how many presets come from each place, and which files cannot be used."""
+    """Say how many presets come from each source, and which files cannot be used."""
     places = Counter(presets.sources[name] for name in presets)
     counted = ", ".join(
-        f"{count} {place if place == INSTALLED else f'from {place}'}" for place, count in places.items()
+        f"{count} {source if source == INSTALLED else f'from {source}'}" for source, count in places.items()
     )
     if not presets.broken:
         return Check("presets", ok=True, message=counted)

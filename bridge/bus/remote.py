@@ -135,13 +135,13 @@ class Remote:
 
     def _fetch_into_place(self, branch: str) -> str | None:
         for tries_left in reversed(range(_TRIES)):
-            seen = exact_refs.find_branch(self.git, self.name, branch)
-            tip = self.sightings.judge_one(branch, seen)
+            listed = exact_refs.find_branch(self.git, self.name, branch)
+            tip = self.sightings.judge_one(branch, listed)
             if tip is None or self.fetched_branches(branch).get(branch) == tip:
                 return tip
             if len(tip) != _ID_DIGITS:
                 raise remote_errors.sha256_remote_error(self.name)
-            if tip != seen:
+            if tip != listed:
                 self._set_private(branch, tip)
                 return tip
             try:

@@ -69,11 +69,11 @@ def _named(raw: bytes) -> dict[str, Entry]:
     named: dict[str, Entry] = {}
     last = b""
     for entry in git_output.tree(raw):
-        place = git_output.encode(entry.path) + (b"/" if entry.kind == "tree" else b"")
-        if entry.path in named or place <= last or "/" in entry.path:
+        sort_key = git_output.encode(entry.path) + (b"/" if entry.kind == "tree" else b"")
+        if entry.path in named or sort_key <= last or "/" in entry.path:
             raise VerificationError(f"a folder of the tree has {entry.path!a} twice, or out of order")
         named[entry.path] = entry
-        last = place
+        last = sort_key
     return named
 
 

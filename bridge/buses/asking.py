@@ -109,24 +109,24 @@ def ask_all(
     return [answers.get(number, Answer(bus, error=late)) for number, bus in enumerate(buses)]
 
 
-def silent(asked: Iterable[Answer[Any]]) -> Iterator[tuple[str, str]]:
+def silent(answers: Iterable[Answer[Any]]) -> Iterator[tuple[str, str]]:
     """Yield the label of each bus that could not be asked, and why."""
-    for answer in asked:
+    for answer in answers:
         if answer.error is not None:
             yield answer.bus.label, answer.error.message
 
 
-def silent_error(asked: Sequence[Answer[Any]]) -> InfrastructureError:
+def silent_error(answers: Sequence[Answer[Any]]) -> InfrastructureError:
     """Return the error if no bus answered, or if the needed one did not."""
-    first = next(answer.error for answer in asked if answer.error is not None)
-    reasons = "; ".join(f"{label}: {reason}" for label, reason in silent(asked))
+    first = next(answer.error for answer in answers if answer.error is not None)
+    reasons = "; ".join(f"{label}: {reason}" for label, reason in silent(answers))
     return InfrastructureError(f"a bus does not answer: {reasons}", fix=first.fix, code=first.code)
 
 
-def raise_if_silent(asked: Sequence[Answer[Any]], error: UsageError) -> None:
+def raise_if_silent(answers: Sequence[Answer[Any]], error: UsageError) -> None:
     """Raise an InfrastructureError in place of ``error`` if a bus that did not answer may have the request."""
-    if any(answer.error is not None for answer in asked):
+    if any(answer.error is not None for answer in answers):
         raise InfrastructureError(
-            f"{error.message}, as far as they answer; {silent_error(asked).message}",
-            fix=silent_error(asked).fix,
+            f"{error.message}, as far as they answer; {silent_error(answers).message}",
+            fix=silent_error(answers).fix,
         ) from error

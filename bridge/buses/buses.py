@@ -103,23 +103,23 @@ class Buses:
         first = self.first.client
         if not self.several:
             return first.find(name)
-        asked: list[Answer[dict[str, str]]] = []
+        answers: list[Answer[dict[str, str]]] = []
 
         def listed() -> Iterable[str]:
-            asked.extend(self._list_branches())
-            return {branch: None for answer in asked for branch in answer.value or ()}
+            answers.extend(self._list_branches())
+            return {branch: None for answer in answers for branch in answer.value or ()}
 
         try:
             branch = find_branch(name, first.sent, listed)
         except UsageError as error:
-            raise_if_silent(asked, error)
+            raise_if_silent(answers, error)
             raise
         for bus in self.buses:
             if bus.client.sent.was_sent_here(branch):
                 return bus.run(branch)
-        if not asked:
-            asked = self._list_branches()
-        having = [answer.bus for answer in asked if branch in (answer.value or ())]
+        if not answers:
+            answers = self._list_branches()
+        having = [answer.bus for answer in answers if branch in (answer.value or ())]
         if not having and first.carriers.is_unforwarded(branch):
             having = [self.first]
         if len(having) == 1:
@@ -131,7 +131,7 @@ class Buses:
         other = first.sent.other_bus(branch, [bus.remote for bus in self.buses])
         missing = no_such_request(branch, first.remote, other)
         missing.message = f"there is no request {branch} on {_labels(self.buses)}"
-        raise_if_silent(asked, missing)
+        raise_if_silent(answers, missing)
         raise missing
 
     def _list_branches(self) -> list[Answer[dict[str, str]]]:
@@ -152,11 +152,11 @@ class Buses:
             return self.first
         if key is not None and (bus := self._bus_of_key(key, who)):
             return bus
-        asked = self.ask(lambda client: fitness(client, preset, labels), is_enough=has_best)
-        ranked = [(answer.value, i) for i, answer in enumerate(asked) if answer.value is not None]
+        answers = self.ask(lambda client: fitness(client, preset, labels), is_enough=has_best)
+        ranked = [(answer.value, i) for i, answer in enumerate(answers) if answer.value is not None]
         if ranked:
             return self.buses[min(ranked)[1]]
-        raise silent_error(asked)
+        raise silent_error(answers)
 
     def _bus_of_key(self, key: str, who: str | None) -> Bus | None:
         client = self.first.client
@@ -168,11 +168,11 @@ class Buses:
             for bus in self.buses:
                 if bus.client.sent.was_sent_here(noted[0]):
                     return bus
-        asked = self._list_branches()
+        answers = self._list_branches()
         return next(
             (
                 each.bus
-                for each in asked
+                for each in answers
                 if any(own.name_index(name) is not None for name in each.value or ())
             ),
             None,
@@ -183,10 +183,10 @@ class Buses:
 
         ``texts`` are the parameters as ``NAME=VALUE``.
         """
-        asked = self.ask(
+        answers = self.ask(
             lambda client: client.find_answer(preset, read_values(client, preset, texts), **content)
         )
-        for answer in asked:
+        for answer in answers:
             if answer.value is not None:
                 run, known = answer.value
                 return answer.bus.sent(run), known
@@ -199,11 +199,11 @@ class Buses:
 
         With ``group``, all requests of that group are returned.
         """
-        asked = self.ask(lambda client: client.list(limit, verified=verified, group=group))
-        rows = [(answer.bus, status) for answer in asked for status in answer.value or ()]
+        answers = self.ask(lambda client: client.list(limit, verified=verified, group=group))
+        rows = [(answer.bus, status) for answer in answers for status in answer.value or ()]
         if self.several:
             rows.sort(key=lambda row: age_sort_key(row[1].branch), reverse=True)
-        return (rows[:limit] if group is None else rows), asked
+        return (rows[:limit] if group is None else rows), answers
 
     def all_presets(self) -> Presets:
         """Return the presets of all buses. If buses have presets of the same name, the first bus's counts.
@@ -211,12 +211,12 @@ class Buses:
         Raises:
             InfrastructureError: no bus answers.
         """
-        asked = self.ask(lambda client: client.all_presets())
+        answers = self.ask(lambda client: client.all_presets())
         if not self.several:
-            (only,) = asked
+            (only,) = answers
             assert only.value is not None  # noqa: S101 - a single bus raises
             return only.value
-        return merged_presets(asked)
+        return merged_presets(answers)
 
     def pin(self) -> Pin | None:
         """Return the keys that are pinned for any of the buses. A request's answer needs a key of the request's bus.

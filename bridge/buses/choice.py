@@ -46,11 +46,11 @@ def _is_well(sighting: RunnerSighting) -> bool:
     return sighting.record.state is RunnerState.SERVING and not sighting.record.reason
 
 
-def merged_presets(asked: Sequence[Answer[Presets]]) -> Presets:
+def merged_presets(answers: Sequence[Answer[Presets]]) -> Presets:
     """Return the presets of all buses that answered, each with the runners of all buses that offer it."""
-    known = [(answer.bus, answer.value) for answer in asked if answer.value is not None]
+    known = [(answer.bus, answer.value) for answer in answers if answer.value is not None]
     if not known:
-        raise silent_error(asked)
+        raise silent_error(answers)
     whole = known[0][1]
     presets, broken, sources = dict(whole), dict(whole.broken), dict(whole.sources)
     notes = [*whole.notes]
@@ -64,7 +64,7 @@ def merged_presets(asked: Sequence[Answer[Presets]]) -> Presets:
                 presets[name], sources[name] = preset, some.sources[name]
                 announced |= {name} & some.announced
         notes += [note for note in some.notes if note not in notes]
-    notes += [f"the bus {label} is left out: {reason}" for label, reason in silent(asked)]
+    notes += [f"the bus {label} is left out: {reason}" for label, reason in silent(answers)]
     merged = Presets(presets, broken, sources, notes)
     merged.announced, merged.offers = announced, offers
     return merged

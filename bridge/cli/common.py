@@ -147,9 +147,9 @@ def run_of(context: click.Context, request: str | None) -> Run:
     return buses_of(context).find(request)
 
 
-def say_silent(asked: Iterable[Answer[Any]]) -> None:
+def say_silent(answers: Iterable[Answer[Any]]) -> None:
     """Print the buses that could not be asked, and why."""
-    for label, reason in silent(asked):
+    for label, reason in silent(answers):
         say(f"the bus {label} is left out: {reason}")
 
 

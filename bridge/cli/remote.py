@@ -64,8 +64,8 @@ def list_command(
     if claims is not None:
         _trends(buses, limit, claims or None, group, as_json=as_json)
         return
-    rows, asked = buses.newest(limit, group=group)
-    is_complete = _say_left_out(asked)
+    rows, answers = buses.newest(limit, group=group)
+    is_complete = _say_left_out(answers)
     if as_json:
         for bus, status in rows:
             put_json(with_bus(bus.label if buses.several else None, status.as_dict()))
@@ -102,20 +102,20 @@ def list_command(
         say(f"{count} waiting: {text}")
 
 
-def _say_left_out(asked: Sequence[Answer[list[Status]]]) -> bool:
+def _say_left_out(answers: Sequence[Answer[list[Status]]]) -> bool:
     """Say which buses and how many requests are missing and why, and how to read one. Returns whether none is.
 
     Raises:
         InfrastructureError: no bus answers.
     """
-    if all(answer.error for answer in asked):
-        raise silent_error(asked)
-    say_silent(asked)
-    remotes = [answer.client.remote for answer in asked if answer.client and not answer.error]
+    if all(answer.error for answer in answers):
+        raise silent_error(answers)
+    say_silent(answers)
+    remotes = [answer.client.remote for answer in answers if answer.client and not answer.error]
     for remote in remotes:
         _say_missing(remote)
     is_empty = any(remote.unfetched or remote.skipped for remote in remotes)
-    return not is_empty and not any(answer.error for answer in asked)
+    return not is_empty and not any(answer.error for answer in answers)
 
 
 def _say_missing(remote: Remote) -> None:
@@ -130,11 +130,11 @@ def _trends(buses: Buses, limit: int, name: str | None, group: str | None, *, as
     from bridge.common.drawing.text import cell, number  # noqa: PLC0415 - a plain list does not pay for reports
     from bridge.show.trends import group_into_trends, read_figures, sparkline  # noqa: PLC0415
 
-    rows, asked = buses.newest(limit, verified=False, group=group)
+    rows, answers = buses.newest(limit, verified=False, group=group)
     ended = [(bus, status.branch) for bus, status in rows if status.answered]
     answered = [branch for _, branch in ended]
     figures = [figure for bus, branch in ended[::-1] for figure in read_figures(bus.client, [branch])]
-    _say_left_out(asked)
+    _say_left_out(answers)
     trends = group_into_trends(figure for figure in figures if figure.fits(name))
     if as_json:
         for trend in trends:

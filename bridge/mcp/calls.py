@@ -241,13 +241,13 @@ def recent(bus: BusClient, args: models.Recent) -> models.Answer:
     """List the newest requests."""
     # Read one request more than needed, to learn whether there are more.
     buses, most = bus.buses(), args.offset + args.limit
-    statuses, asked = buses.newest(most + 1, group=args.group or None)
-    if all(answer.error for answer in asked):
-        raise silent_error(asked)
+    statuses, answers = buses.newest(most + 1, group=args.group or None)
+    if all(answer.error for answer in answers):
+        raise silent_error(answers)
     rows = list(_rows(buses, statuses[:most], args.group))
     last = len(statuses) <= most
     # They are foreign words: a server writes its own messages.
-    left_out = short("; ".join(f"{label}: {reason}" for label, reason in silent(asked))) or None
+    left_out = short("; ".join(f"{label}: {reason}" for label, reason in silent(answers))) or None
 
     def make(some: list[models.Row], more: int | None) -> models.Rows:
         end = args.offset + len(some)

@@ -47,8 +47,13 @@ def read_runners(
             details = presence.parse_details(more)
             about = presence.Details.model_dump(details) if details else {}
             sightings.append(RunnerSighting(record, 0.0, signed, **about))
-    newest = sorted(sightings, key=lambda one: one.record.at_s, reverse=True)[: limits.PRESENCES_SHOWN]
-    return [replace(one, unchanged_s=unchanged_s(one.record.ref, small[one.record.ref])) for one in newest]
+    newest = sorted(sightings, key=lambda sighting: sighting.record.at_s, reverse=True)[
+        : limits.PRESENCES_SHOWN
+    ]
+    return [
+        replace(sighting, unchanged_s=unchanged_s(sighting.record.ref, small[sighting.record.ref]))
+        for sighting in newest
+    ]
 
 
 def read_offers(git: Git, refs: Mapping[str, str], runners: Sequence[RunnerSighting]) -> Offers:
@@ -79,8 +84,8 @@ def with_jobs(
 
     The branches are more recent, because a runner updates its record only together with another push.
     """
-    taken = [branch.state for branch in branches.values() if branch.state and branch.current_state.is_taken]
-    holds = {state.runner.instance: state for state in taken}
+    states = [branch.state for branch in branches.values() if branch.state and branch.current_state.is_taken]
+    holds = {state.runner.instance: state for state in states}
 
     def updated(sighting: RunnerSighting) -> RunnerSighting:
         record = sighting.record

@@ -190,7 +190,9 @@ def push_statuses(porcelain: bytes) -> dict[str, tuple[str, str]]:
 def rejected(porcelain: bytes) -> list[tuple[str, str]]:
     """Return the branches that a push did not move, each with the reason that git gives."""
     statuses = push_statuses(porcelain)
-    return [(ref.removeprefix("refs/heads/"), why) for ref, (flag, why) in statuses.items() if flag == "!"]
+    return [
+        (ref.removeprefix("refs/heads/"), reason) for ref, (flag, reason) in statuses.items() if flag == "!"
+    ]
 
 
 def parents(commit: bytes) -> list[str]:

@@ -53,11 +53,11 @@ def _read(buses: Buses, limit: int) -> tuple[list[BusView], dict[str, Watch]]:
             raise InfrastructureError(current.problem, fix=TRY_AGAIN_OR_CHECK)
         return watch, replace(current, rows=current.rows[:limit])
 
-    asked = buses.ask(read)
-    if all(answer.error for answer in asked):
-        raise silent_error(asked)
+    answers = buses.ask(read)
+    if all(answer.error for answer in answers):
+        raise silent_error(answers)
     views, watches = list[BusView](), dict[str, Watch]()
-    for answer in asked:
+    for answer in answers:
         label = answer.bus.label if buses.several else ""
         if answer.value is None:
             views.append(BusView(label, problem=answer.error.message if answer.error else ""))

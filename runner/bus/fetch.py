@@ -249,11 +249,11 @@ class Fetcher:
             raise SlowError
         began = time.monotonic()
         try:
-            seen = exact_refs.find_branch(self.git, self.url, branch, timeout=whole)
+            listed = exact_refs.find_branch(self.git, self.url, branch, timeout=whole)
         except ProcessError as error:
             raise explain_failure(error) from error
-        tip = self.sightings.judge_one(branch, seen)
-        if tip is None or tip != seen or self._tips.at.get(branch) == tip:
+        tip = self.sightings.judge_one(branch, listed)
+        if tip is None or tip != listed or self._tips.at.get(branch) == tip:
             self._tips.set({branch: tip})
             return tip
         try:

@@ -114,10 +114,10 @@ class OtherRunners:
             for ref, oid in listed.items()
         }
         git = self._remote.git
-        seen = read_runners(git, listed, self._keys, lambda ref, _: now - self._since[ref][1])
+        sightings = read_runners(git, listed, self._keys, lambda ref, _: now - self._since[ref][1])
         if git_output.counts(git("count-objects", "-v").stdout)["size"] > _STORE_KIB:
             del self._remote
-        return seen
+        return sightings
 
     @cached_property
     def _remote(self) -> Remote:

@@ -45,7 +45,7 @@ def make_first_key(state_folder: Path) -> None:
         if error.fix:
             say(f"fix: {error.fix}")
     else:
-        made = "answers are signed with the new key" if is_new else "answers are signed with the key"
-        say(f"{made} {state_folder / signing_key.PRIVATE} ({keys[0].short})")
+        outcome = "answers are signed with the new key" if is_new else "answers are signed with the key"
+        say(f"{outcome} {state_folder / signing_key.PRIVATE} ({keys[0].short})")
         for line in how_to_pin(keys, state_folder / signing_key.PUBLIC):
             say(line)

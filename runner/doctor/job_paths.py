@@ -54,12 +54,12 @@ def missing_path(preset: Preset, policy: Policy, look: Look | None) -> Problem |
 
     ``look`` runs a script as a job; without it, paths are looked for from this process.
     """
-    seen = set()
+    checked = set()
     for i, step in enumerate(preset.steps):
         paths = tuple(dict.fromkeys([*_of_step(preset, i, policy), *_of_variables(preset, policy)]))
-        if paths in seen or not paths:
+        if paths in checked or not paths:
             continue
-        seen.add(paths)
+        checked.add(paths)
         if gone := next((path for path in paths if _is_gone(path.path)), None):
             return Problem(f"{gone.named} does not exist here", gone.fix)
         closed = next((path for path in paths if path.is_program and not _runs(path.path)), None)
@@ -69,8 +69,8 @@ def missing_path(preset: Preset, policy: Policy, look: Look | None) -> Problem |
             )
         if look:
             program = _value(step.argv[0], policy)[0]
-            asked = json.dumps([(path.path, path.is_program) for path in paths])
-            if problem := _judge(paths, look(program, ["-I", "-c", LOOK, asked])):
+            question = json.dumps([(path.path, path.is_program) for path in paths])
+            if problem := _judge(paths, look(program, ["-I", "-c", LOOK, question])):
                 return problem
     return None
 

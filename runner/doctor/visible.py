@@ -33,9 +33,9 @@ def visible_files(box: Sandbox, policy: Policy, presets: Presets) -> Iterator[Ch
             "Give the file another name, or move it out of the folder that keeps it private, if jobs need it."
         )
         yield Check("visible", None, f"{name}: {path} is hidden from jobs, because it is a private file", fix)
-    found = [repositories for preset in allowed if (repositories := box.repositories(preset)) is not None]
-    if found:
-        yield _cache(sorted({name for repositories in found for name in repositories}), policy.env)
+    by_preset = [repositories for preset in allowed if (repositories := box.repositories(preset)) is not None]
+    if by_preset:
+        yield _cache(sorted({name for repositories in by_preset for name in repositories}), policy.env)
 
 
 def _cache(names: list[str], env: dict[str, str]) -> Check:

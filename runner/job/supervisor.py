@@ -103,8 +103,8 @@ def main() -> int:
     wrapped = bool(job["inside"]) and sys.platform == "linux"
     # Report the known facts now, in case this process does not survive the next steps.
     exceeded = reason if reason in BOUNDS else None
-    why = {"timed_out": reason == "timeout", "exceeded": exceeded, "seconds": seconds}
-    _report(report, exit_code=_exit_code(status, wrapped=wrapped), **why)
+    ending = {"timed_out": reason == "timeout", "exceeded": exceeded, "seconds": seconds}
+    _report(report, exit_code=_exit_code(status, wrapped=wrapped), **ending)
     grace = job["grace_s"] if reason else 0.0
     survivors, ended = _end_all(child, tree, grace, wrapped=wrapped, watched=watched)
     code = _exit_code(status if ended is None else ended, wrapped=wrapped)

@@ -31,9 +31,9 @@ class Pace:
 
     def plan(self) -> float:
         """Plan the pause after the push that is about to be made. Returns the lease, in seconds, to announce in it."""
-        kept = self._policy_s / _PER_LEASE
-        grown = min(kept * float(_GROWTH**self._planned), self._budget.interval_s)
+        pause_s = self._policy_s / _PER_LEASE
+        grown = min(pause_s * float(_GROWTH**self._planned), self._budget.interval_s)
         self._planned = min(self._planned + 1, _MOST_GROWN)
-        self.longest_s = min(max(kept, grown, self._budget.wait_after_push_s()), self._most_s)
+        self.longest_s = min(max(pause_s, grown, self._budget.wait_after_push_s()), self._most_s)
         self.lease_s = max(self._policy_s, _PAUSES * self.longest_s)
         return self.lease_s

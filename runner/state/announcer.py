@@ -196,13 +196,13 @@ class Announcer:
     def _make(self) -> _StoredRecord:
         """Store the current record, and the spare record for a full disk."""
         writer, record = Writer(self._bus.git), self._record()
-        made = self._add(writer, record)
+        stored = self._add(writer, record)
         spare = self._add(writer, record.model_copy(update={"reason": _NO_ROOM}))
         writer.store()
         if self._for_full_disk:
-            self._forget(self._for_full_disk, made, spare, self._last)
+            self._forget(self._for_full_disk, stored, spare, self._last)
         self._for_full_disk = spare
-        return made
+        return stored
 
     def _add(self, writer: Writer, record: Presence) -> _StoredRecord:
         details = presence.Details(

@@ -104,12 +104,12 @@ def choose(answers: Sequence[AnswerOnBus], rule: Retention, now: float) -> list[
     """
     oldest = now - rule.days * _DAY_S if rule.days else float("-inf")
     latest = now - _AT_LEAST_S
-    total, seen = Counter(answer.kind for answer in answers), Counter[str]()
+    total, counted = Counter(answer.kind for answer in answers), Counter[str]()
     chosen = []
     for answer in answers:
-        left = total[answer.kind] - seen[answer.kind]
-        seen[answer.kind] += 1
-        is_too_many = rule.keep is not None and answer.kind != FOREIGN and left > rule.keep
+        remaining = total[answer.kind] - counted[answer.kind]
+        counted[answer.kind] += 1
+        is_too_many = rule.keep is not None and answer.kind != FOREIGN and remaining > rule.keep
         # If this machine's clock was behind, use the request's own time, which can only make its answer
         # younger.
         asked_at = requested_at(answer.branch)

@@ -95,15 +95,15 @@ def _look(git: Git, name: str, *, ask: bool) -> BusFolder:
     try:
         with within(limits.BUS_FOLDER_S):
             head = exact_refs.find_head(remote.git, name)
-            seen = _read_commit(remote, *head, known) if head else None
+            reading = _read_commit(remote, *head, known) if head else None
     except (ProcessError, InfrastructureError) as error:
         return _shown(name, known, f"{name} does not answer: {one_line(error.message)}")
     has_copies = not address.parse(remote.url).is_local
-    if has_copies and known and _is_older(seen, known):
+    if has_copies and known and _is_older(reading, known):
         return _shown(name, known)
-    if seen:
-        folder_copy.store(git, remote.url, seen)
-    return _shown(name, seen)
+    if reading:
+        folder_copy.store(git, remote.url, reading)
+    return _shown(name, reading)
 
 
 def _shown(name: str, copy: FolderCopy | None, problem: str = "") -> BusFolder:
@@ -117,14 +117,16 @@ def _newest(*copies: FolderCopy | None) -> FolderCopy | None:
     return max((copy for copy in copies if copy), key=lambda copy: (copy.made_at, copy.seen_at), default=None)
 
 
-def _is_older(seen: FolderCopy | None, known: FolderCopy) -> bool:
+def _is_older(reading: FolderCopy | None, known: FolderCopy) -> bool:
     """Return whether a reading is older than a reading of a moment ago."""
     if not 0 <= time.time() - known.seen_at < GRACE_S:
         return False
-    if seen is None:
+    if reading is None:
         return True
     # Times are in seconds, so two commits may have the same one.
-    return seen.branch == known.branch and seen.commit != known.commit and seen.made_at <= known.made_at
+    return (
+        reading.branch == known.branch and reading.commit != known.commit and reading.made_at <= known.made_at
+    )
 
 
 def _tracked(git: Git, name: str) -> FolderCopy | None:

@@ -30,9 +30,9 @@ class Cause:
 
 def find(error: ProcessError, *, is_push: bool) -> Cause | None:
     """Return the cause of a failure, or None if the messages of git and the host match no known cause."""
-    said = _NAMES.sub("", error.output())
+    output = _NAMES.sub("", error.output())
     causes = (pair for pair in _COMPILED if is_push or not pair[0].is_refusal)
-    return next((cause for cause, pattern in causes if pattern.search(said)), None)
+    return next((cause for cause, pattern in causes if pattern.search(output)), None)
 
 
 _ALONE = advice.constant(None)

@@ -301,9 +301,9 @@ class OwnWrites:
 
     def note(self, branch: str, oid: str, *, deleted: bool = False) -> None:
         """Note that a branch was set to a commit or, with ``deleted``, was at the commit and is deleted."""
-        kept = [" ".join(groups) for _, groups in self._recent()]
+        recent = [" ".join(groups) for _, groups in self._recent()]
         clocks = f"{time.time():.6f} {time.monotonic():.6f}"
-        self._file.write([*kept, f"{oid} {'gone' if deleted else 'at'} {clocks} {self._where} {branch}"])
+        self._file.write([*recent, f"{oid} {'gone' if deleted else 'at'} {clocks} {self._where} {branch}"])
 
     def _recent(self) -> Iterable[tuple[float, tuple[str, ...]]]:
         """Return the lines that still count, each with its age in seconds."""

@@ -67,15 +67,15 @@ class GroupCommands:
             return
         faults = [(point, status) for point, status in statuses if isinstance(status, KakeyaError)]
         before = sum(not isinstance(status, KakeyaError) and status.answered for _, status in statuses)
-        asked = len(statuses) - len(faults) - before
+        cancelled = len(statuses) - len(faults) - before
         say(
-            f"cancelled {asked} of {len(self.group.points)} points of {self.group.id}; {before} had ended before"
+            f"cancelled {cancelled} of {len(self.group.points)} points of {self.group.id}; {before} had ended before"
         )
         for point, fault in faults:
             say(f"{point.name}: {fault.message}")
         if self.group.unsent:
             say(f"{len(self.group.unsent)} were not sent, and will not be")
-        if asked:
+        if cancelled:
             say(f"next: kakeya wait {self.group.id}")
 
     def logs(self, limit: timedelta | None, *, following: bool, raw: bool, as_json: bool) -> int:
@@ -85,8 +85,8 @@ class GroupCommands:
         for point, run in self.group.runs():
             say(f"{point.name}: {run.branch}")
             if following:
-                left = None if ends is None else timedelta(seconds=max(0.0, ends - time.monotonic()))
-                codes.append(int(EXIT_CODES[follow(run, left, as_json=as_json, raw=raw).state]))
+                remaining = None if ends is None else timedelta(seconds=max(0.0, ends - time.monotonic()))
+                codes.append(int(EXIT_CODES[follow(run, remaining, as_json=as_json, raw=raw).state]))
             elif as_json:
                 put_json({**point.as_dict(), "log": run.logs()})
             else:

@@ -39,10 +39,10 @@ _ONE_CHARACTER = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
 
 
 def check_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema; ValueError with the place if it cannot be used."""
+    """Return a schema; ValueError with the path if it cannot be used."""
     _check_size(schema)
-    for place, part in _parts(schema, []):
-        _check_part(schema, place, part)
+    for path, part in _parts(schema, []):
+        _check_part(schema, path, part)
     _check_values(schema)
     return schema
 
@@ -74,15 +74,15 @@ def _check_size(schema: object) -> None:
         raise ValueError(f"is larger than {MAX_BYTES >> 10} KiB")
 
 
-def _parts(schema: object, place: list[str | int]) -> Iterator[tuple[list[str | int], Mapping[str, Any]]]:
-    """Yield each schema within a schema, with its place."""
+def _parts(schema: object, path: list[str | int]) -> Iterator[tuple[list[str | int], Mapping[str, Any]]]:
+    """Yield each schema within a schema, with its path."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
-        raise ValueError(f"{written(place)}: must be a schema: a mapping, true or false")
-    yield place, schema
+        raise ValueError(f"{written(path)}: must be a schema: a mapping, true or false")
+    yield path, schema
     for key, value in schema.items():
-        here = [*place, key]
+        here = [*path, key]
         if key in _SUBSCHEMA:
             yield from _parts(value, here)
         elif key in _SUBSCHEMAS and isinstance(value, list):
@@ -93,12 +93,12 @@ def _parts(schema: object, place: list[str | int]) -> Iterator[tuple[list[str | 
                 yield from _parts(each, [*here, name])
 
 
-def _check_part(root: Mapping[str, Any], place: list[str | int], part: Mapping[str, Any]) -> None:
+def _check_part(root: Mapping[str, Any], path: list[str | int], part: Mapping[str, Any]) -> None:
     for key in part:
         if key not in KEYWORDS:
             known = near(key, KEYWORDS)
-            raise ValueError(f"{written([*place, key])}: is not a keyword that the gate checks{known}")
-    where = written(place)
+            raise ValueError(f"{written([*path, key])}: is not a keyword that the gate checks{known}")
+    where = written(path)
     if part.get("$schema", DRAFT) != DRAFT:
         raise ValueError(f"{where}: $schema must be {DRAFT}")
     if "$ref" in part:

@@ -64,7 +64,7 @@ def find_answers(
         request = _request(git, branch.request)
         if request is None:
             continue
-        missing = [i for i, one in enumerate(drafts) if answers[i] is None and _asks(one, request)]
+        missing = [i for i, each in enumerate(drafts) if answers[i] is None and _asks(each, request)]
         # Compare the trees first: verifying an answer takes far longer.
         if not missing or trees != [_tree(git, commit) for commit in (request.workload, request.against)]:
             continue

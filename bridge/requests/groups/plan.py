@@ -68,8 +68,8 @@ class Plan(BaseModel):
 
     def branch(self, index: int) -> str | None:
         """Return the branch of a point, or of the earlier answer that replaces it; None if it was not sent."""
-        taken = self.taken.get(str(index))
-        return taken.branch if taken else self.sent.get(str(index))
+        earlier = self.taken.get(str(index))
+        return earlier.branch if earlier else self.sent.get(str(index))
 
     @property
     def unsent(self) -> list[int]:

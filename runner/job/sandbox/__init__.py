@@ -121,12 +121,12 @@ def choose(policy: Policy, tell: Callable[[str], None]) -> Sandbox:
         if fault is None:
             return candidate
         faults.append(f"{candidate.kind}: {fault}")
-    why = faults[-1] if faults else f"there is none on this host ({_MISSING})"
+    reason = faults[-1] if faults else f"there is none on this host ({_MISSING})"
     if policy.sandbox == "require":
         fix = f"Mend it ({_REMEDY}), or set `sandbox: auto` in the policy to run jobs without."
-        raise PolicyError(f"the policy requires a sandbox: {why}", fix=fix, code="no_sandbox")
-    tell(f"WARNING: jobs run WITHOUT a sandbox, as this user: {why}")
-    return Sandbox(why=why)
+        raise PolicyError(f"the policy requires a sandbox: {reason}", fix=fix, code="no_sandbox")
+    tell(f"WARNING: jobs run WITHOUT a sandbox, as this user: {reason}")
+    return Sandbox(why=reason)
 
 
 _MISSING = "sandbox-exec is missing" if sys.platform == "darwin" else "bubblewrap is not installed"

@@ -41,7 +41,7 @@ def ids(settings: Mapping[str, str], preset: Preset | None) -> set[str]:
         for param in preset.params.values():
             texts += param.values if isinstance(param, ChoiceParam) else ()
             texts += [param.default] if isinstance(param.default, str) else ()
-    return {found for text in texts for found in _ID.findall(text)}
+    return {id_ for text in texts for id_ in _ID.findall(text)}
 
 
 def repositories(variables: Mapping[str, str], wanted: Iterable[str]) -> dict[str, Path]:
@@ -50,10 +50,10 @@ def repositories(variables: Mapping[str, str], wanted: Iterable[str]) -> dict[st
     The first variable of the table that has a repository counts.
     """
     names = [f"{kind}--{id_.replace('/', '--')}" for id_ in sorted(wanted) for kind in _KINDS]
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for cache in _caches(variables):
-        found |= {name: cache / name for name in names if name not in found and (cache / name).is_dir()}
-    return found
+        folders |= {name: cache / name for name in names if name not in folders and (cache / name).is_dir()}
+    return folders
 
 
 def parts(repository: Path) -> list[Path]:
