@@ -21,7 +21,7 @@ from bridge.client import Client
 
 pytestmark = [pytest.mark.bus, pytest.mark.long, pytest.mark.timeout(600)]
 
-KILLS = 8
+KILLS = 12
 
 
 class KilledError(Exception):
