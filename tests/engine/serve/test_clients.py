@@ -14,7 +14,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from tests.engine.serve.world import backends, serving
+from tests.engine.serve.world import serving
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]  # warnings of the clients' own
 COUNT, COUNTED = "Count from 1 to 5.", "1, 2, 3, 4, 5"
@@ -45,9 +45,9 @@ TOOL = {
 }
 
 
-@pytest.fixture(scope="module", params=backends())
-def chatting(tmp_path_factory, request):
-    with serving(tmp_path_factory.mktemp("clients"), "--backend", request.param, "--model", MODEL) as server:
+@pytest.fixture(scope="module")
+def chatting(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("clients"), "--model", MODEL) as server:
         yield server
 
 

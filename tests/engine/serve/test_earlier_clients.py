@@ -90,9 +90,10 @@ def refusal(answer):
 
 
 @pytest.mark.long
-def test_statistics_come_before_any_model_is_loaded(tmp_path):
-    with sidecar(tmp_path, "--max-resident", "2") as client:
+def test_statistics_come_before_any_model_and_the_cache_of_the_command_line_comes_first(tmp_path):
+    with sidecar(tmp_path, "--max-resident", "2", "--cache", "e8v@4.25") as client:
         stats, health = client.get("/v1/kakeya/stats").json(), client.get("/health").json()
+        assert post(client).json()["x_kakeya"]["cache"] == "e8v@4.25"
     assert stats.keys() >= STATS
     assert (stats["engine_loaded"], stats["resident_models"], stats["max_resident"]) == (False, [], 2)
     assert (health["ok"], health["engine_loaded"], health["dflash_enabled"]) == (True, False, False)
@@ -279,12 +280,6 @@ def test_dflash_is_used_by_models_that_have_a_drafter(tmp_path):
         ("tiny", True),
         ("tiny-chat", False),
     }
-
-
-@pytest.mark.long
-def test_the_cache_of_the_command_line_comes_first(tmp_path):
-    with sidecar(tmp_path, "--cache", "e8v@4.25") as client:
-        assert post(client).json()["x_kakeya"]["cache"] == "e8v@4.25"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from mlx import nn, optimizers
 from mlx.utils import tree_flatten
 from mlx_lm.models import gpt_oss
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers, trainers
 
 from engine.mx import mx
 from engine.serve.dialects.prompts import render
@@ -20,7 +20,7 @@ from tests.engine.serve.world import serving
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # the model is trained first
 TEMPLATE = Path(__file__).parent / "templates" / "gpt-oss.jinja"
 MARKS = ["<|return|>", "<|call|>", "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"]
-VOCAB = 272
+VOCAB = 480
 CONFIG = {
     "model_type": "gpt_oss",
     "hidden_size": 64,
@@ -87,8 +87,18 @@ def server(tmp_path_factory):
 def write_model(folder):
     """Write the folder of a model that knows the lessons."""
     folder.mkdir()
-    write_tokenizer(folder, VOCAB - len(MARKS))
+    write_tokenizer(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    # With words as tokens, the lessons are a third as long as in bytes and are learnt ten times as fast.
+    texts = [TEMPLATE.read_text(encoding="utf-8"), *(json.dumps(fields) + text for fields, text in LESSONS)]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = trainers.BpeTrainer(
+        vocab_size=VOCAB - len(MARKS),
+        initial_alphabet=alphabet,
+        special_tokens=["<|end|>"],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts * 3, words)
     tokenizer.add_special_tokens([AddedToken(mark, special=True) for mark in MARKS])
     tokenizer.save(str(folder / "tokenizer.json"))
     about = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": MARKS[0]}

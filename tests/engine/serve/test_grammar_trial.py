@@ -4,6 +4,7 @@ import json
 import resource
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -60,15 +61,21 @@ def refuse(resident, text):
 
 
 @pytest.mark.rows(1)
-@pytest.mark.parametrize(("key", "ref"), SPELLINGS)
-def test_row_136_a_costly_schema_is_refused_however_it_is_spelled(resident, key, ref):
-    refuse(resident, texts(resident, costly(key, ref))["format"])
-
-
-@pytest.mark.rows(1)
-@pytest.mark.parametrize("form", ["call", "behind a thought", "beside calls", "on channels"])
-def test_row_136_a_costly_schema_is_refused_wherever_it_stands(resident, form):
+@pytest.mark.parametrize("form", ["format", "on channels"])
+def test_row_136_a_costly_schema_is_refused(resident, form):
     refuse(resident, texts(resident, costly(*SPELLINGS[2]))[form])
+
+
+def test_row_136_what_is_compiled_is_what_was_tried(resident, monkeypatch):
+    """However a schema is spelled, and wherever it stands."""
+    given = [text for each in SPELLINGS for text in texts(resident, costly(*each)).values()]
+    seen, broken = [], Mock(get_error=lambda: "a substitute")
+    monkeypatch.setattr(trial, "outcome", lambda text, *_: seen.append(text) or trial.Outcome(0, ""))
+    monkeypatch.setattr(compiled.llguidance, "LLMatcher", lambda _, text, **__: seen.append(text) or broken)
+    for text in given:
+        with pytest.raises(ApiError, match="a substitute"):
+            resident.grammars.compiled(text, "tools")
+        assert seen[-2:] == [text, text]
 
 
 FAULTS = {

@@ -60,8 +60,7 @@ def arrays(caches):
 
 
 @pytest.mark.rows(1)
-@pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("draft", ["none", "dflash"])
+@pytest.mark.parametrize(("draft", "spec"), [*(("dflash", spec) for spec in SPECS), ("none", "e8v@4.25")])
 def test_warm_answer_is_the_cold_one(resident, spec, draft):
     ids = prompt(resident, 150)
     prefixes = Prefixes(1 << 30, BLOCK)

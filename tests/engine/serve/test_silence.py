@@ -29,11 +29,23 @@ ENDLESS = {
 pytestmark = pytest.mark.long
 
 
-def tight():
-    """Return the options of a server that has room for one of its two models."""
+@pytest.fixture(scope="module")
+def tight(tmp_path_factory):
+    """A server that has room for one of its two models, and for one answer."""
     sizes = [expected_weights(name, "auto", "float32") for name in ("tiny", "tiny-hybrid")]
     budget = max(sizes) + min(sizes) - (1 << 20)
-    return ("--model", "tiny", "--model", "tiny-hybrid", "--max-active", "1", "--memory-budget", str(budget))
+    options = (
+        "--model",
+        "tiny",
+        "--model",
+        "tiny-hybrid",
+        "--max-active",
+        "1",
+        "--memory-budget",
+        str(budget),
+    )
+    with serving(tmp_path_factory.mktemp("tight"), *options) as server:
+        yield server
 
 
 @contextmanager
@@ -58,11 +70,11 @@ def lines_of(server, path, model, on_alive):
     return lines
 
 
-def test_streams_in_the_queue_show_that_they_are_alive(tmp_path):
-    with serving(tmp_path, "--max-active", "1") as server, occupied(server) as occupant:
+def test_streams_in_the_queue_show_that_they_are_alive(tight):
+    with occupied(tight) as occupant:
         all_alive = Barrier(len(ASKED), action=occupant.close, timeout=60)
         with ThreadPoolExecutor(len(ASKED)) as pool:
-            streams = [pool.submit(lines_of, server, path, "tiny", all_alive.wait) for path in ASKED]
+            streams = [pool.submit(lines_of, tight, path, "tiny", all_alive.wait) for path in ASKED]
     for path, stream in zip(ASKED, streams, strict=True):
         lines = stream.result()
         assert ALIVE[path] in lines
@@ -71,19 +83,18 @@ def test_streams_in_the_queue_show_that_they_are_alive(tmp_path):
         assert len(data) > 1
 
 
-def test_stream_that_waits_for_its_model_shows_that_it_is_alive(tmp_path):
-    with serving(tmp_path, *tight()) as server, occupied(server) as occupant:
-        lines = lines_of(server, "/v1/messages", "tiny-hybrid", occupant.close)
+def test_stream_that_waits_for_its_model_shows_that_it_is_alive(tight):
+    with occupied(tight) as occupant:
+        lines = lines_of(tight, "/v1/messages", "tiny-hybrid", occupant.close)
     assert lines.index(ALIVE["/v1/messages"]) < lines.index("event: message_start")
     assert "event: message_stop" in lines
 
 
-def test_client_that_leaves_while_its_model_is_awaited(tmp_path):
-    with serving(tmp_path, *tight()) as server:
-        with occupied(server):
-            body = {"model": "tiny-hybrid", "stream": True, **ASKED["/v1/messages"]}
-            with server.http.stream("POST", "/v1/messages", json=body) as response:
-                assert next(response.iter_lines()) == "event: ping"
-        assert server.chat(max_tokens=1).status_code == 200
-        assert server.stats()["waiting"] == 0
-        assert "Traceback" not in server.said()
+def test_client_that_leaves_while_its_model_is_awaited(tight):
+    with occupied(tight):
+        body = {"model": "tiny-hybrid", "stream": True, **ASKED["/v1/messages"]}
+        with tight.http.stream("POST", "/v1/messages", json=body) as response:
+            assert next(response.iter_lines()) == "event: ping"
+    assert tight.chat(max_tokens=1).status_code == 200
+    assert tight.stats()["waiting"] == 0
+    assert "Traceback" not in tight.said()
