@@ -1,5 +1,6 @@
 """``kakeya-engine chat`` in a real terminal, and in a pipe."""
 
+import io
 import re
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import time
 
 import pytest
 
+from engine import cli
 from engine.cli.chat.screen import SPELLED
 from engine.models import registry
 from tests.engine.cli.terminal import CTRL_C, CTRL_D, ENTER, PROMPT, Terminal
@@ -109,7 +111,16 @@ def test_a_paste_of_several_lines_is_one_message(editor):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("when", ["loading", "reading", "answering"])
+@pytest.mark.parametrize(
+    ("editor", "when"),
+    [
+        ("prompt_toolkit", "loading"),
+        ("prompt_toolkit", "reading"),
+        ("prompt_toolkit", "answering"),
+        ("input", "reading"),
+    ],
+    indirect=["editor"],
+)
 def test_sigterm_ends_it_and_gives_the_terminal_back(editor, when):
     with chatting(*LONG, **editor) as terminal:
         terminal.until("loading" if when == "loading" else PROMPT)
@@ -204,14 +215,29 @@ def test_a_pipe_is_one_message():
     [
         (" \n", (), 2, "standard input is empty"),
         ("hi", ("--model", "no-such-model"), 2, "there is no folder no-such-model"),
-        ("hi", ("--model", "qwen3-8b"), 3, "the hub is out of reach"),
         ("hi", ("--model", "tiny-chat", "--draft", "/no/such"), 2, "there is no folder /no/such"),
         ("hi", ("--cache", "zip"), 2, "no cache spec"),
-        ("word " * 6000, (), 2, "The prompt is too long"),
         ("def f(x):", ("--model", "tiny", "--max-tokens", "4"), 0, "The answer was cut at 4 tokens"),
     ],
 )
-def test_what_a_pipe_may_come_to(text, argv, code, said, tmp_path, monkeypatch):
+def test_what_a_pipe_may_come_to(text, argv, code, said, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["chat", *argv])
+    err = capsys.readouterr().err
+    assert (ended.value.code or 0) == code, err
+    assert said in err
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("text", "argv", "code", "said"),
+    [
+        ("hi", ("--model", "qwen3-8b"), 3, "the hub is out of reach"),
+        ("word " * 6000, (), 2, "The prompt is too long"),
+    ],
+)
+def test_what_huggingface_says_of_a_pipe_is_not_shown(text, argv, code, said, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     ended, _, err = piped(text, *argv)

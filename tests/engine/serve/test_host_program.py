@@ -93,7 +93,7 @@ def test_the_model_is_loaded_when_the_line_comes(tmp_path):
 
 
 @pytest.mark.long
-def test_a_stream_is_aborted_and_the_model_is_unloaded_and_loaded_again(tmp_path):
+def test_a_stream_is_aborted_and_the_model_is_loaded_again_after_its_end_and_after_a_crash(tmp_path):
     with Session(tmp_path, model=PAIR / "target") as session:
         with session.http.stream(
             "POST", "/v1/chat/completions", json=session.body(stream=True, max_tokens=8)
@@ -109,20 +109,14 @@ def test_a_stream_is_aborted_and_the_model_is_unloaded_and_loaded_again(tmp_path
         assert session.chat(max_tokens=4).status_code == 200
         assert session.end(signal.SIGTERM) == 0
     with Session(tmp_path, port=session.port) as again:
-        assert again.chat(max_tokens=4).status_code == 200
-
-
-@pytest.mark.long
-def test_after_a_crash_the_model_is_loaded_on_the_same_port(tmp_path):
-    with Session(tmp_path) as session:
-        with session.http.stream("POST", "/v1/chat/completions", json=session.body(stream=True)) as running:
+        with again.http.stream("POST", "/v1/chat/completions", json=again.body(stream=True)) as running:
             next(running.iter_lines())
-            session.process.kill()
-        assert session.end(signal.SIGKILL) == -signal.SIGKILL
+            again.process.kill()
+        assert again.end(signal.SIGKILL) == -signal.SIGKILL
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"http://localhost:{session.port}/health")
-    with Session(tmp_path, port=session.port) as again:
-        assert again.chat(max_tokens=4).status_code == 200
+    with Session(tmp_path, port=session.port) as afresh:
+        assert afresh.chat(max_tokens=4).status_code == 200
 
 
 @pytest.mark.long

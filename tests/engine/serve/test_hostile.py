@@ -103,30 +103,36 @@ def test_way_to_an_end_does_not_run_in_a_circle(resident):
     assert state.forced_to_end
 
 
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    """A server whose connections nobody else uses."""
+    with serving(tmp_path_factory.mktemp("crowded")) as running:
+        yield running
+
+
 @pytest.mark.long
-def test_head_that_does_not_end_is_cut_off(tmp_path):
+def test_head_that_does_not_end_is_cut_off(crowded):
     """One of these connections, of the few hundred that a server takes, is freed for others."""
-    with serving(tmp_path) as server:
-        host, port = server.url.removeprefix("http://").split(":")
-        began = time.monotonic()
-        with contextlib.ExitStack() as held:
-            peers = [
-                held.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(3)
-            ]
-            peers[0].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
-            peers[1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            with HTTPResponse(peers[1]) as answer:
-                answer.begin()
-                assert (answer.status, bool(answer.read())) == (200, True)
-            peers[1].sendall(b"G")  # the second request of a connection
-            for _ in range(3):
-                time.sleep(1)
-                peers[0].sendall(b"x")  # a byte now and then gives no more time
-            assert [peer.recv(1) for peer in (peers[0], peers[2])] == [b"", b""]
-            assert peers[1].recv(1) == b""
-            passed = time.monotonic() - began
-        assert listening.HEAD_S - 1 < passed < listening.HEAD_S + 45
-        assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200
+    host, port = crowded.url.removeprefix("http://").split(":")
+    began = time.monotonic()
+    with contextlib.ExitStack() as held:
+        peers = [
+            held.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(3)
+        ]
+        peers[0].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        peers[1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with HTTPResponse(peers[1]) as answer:
+            answer.begin()
+            assert (answer.status, bool(answer.read())) == (200, True)
+        peers[1].sendall(b"G")  # the second request of a connection
+        for _ in range(3):
+            time.sleep(1)
+            peers[0].sendall(b"x")  # a byte now and then gives no more time
+        assert [peer.recv(1) for peer in (peers[0], peers[2])] == [b"", b""]
+        assert peers[1].recv(1) == b""
+        passed = time.monotonic() - began
+    assert listening.HEAD_S - 1 < passed < listening.HEAD_S + 45
+    assert httpx.get(f"{crowded.url}/health", timeout=60).status_code == 200
 
 
 @pytest.mark.long
@@ -138,15 +144,15 @@ def test_head_that_does_not_end_is_cut_off(tmp_path):
     ],
     ids=["half heads", "idle"],
 )
-def test_connections_without_a_request_make_way(tmp_path, sent, answer):
-    with serving(tmp_path) as server, contextlib.ExitStack() as held:
-        host, port = server.url.removeprefix("http://").split(":")
+def test_connections_without_a_request_make_way(crowded, sent, answer):
+    with contextlib.ExitStack() as held:
+        host, port = crowded.url.removeprefix("http://").split(":")
         for _ in range(522):  # ten more than it takes
             peer = held.enter_context(socket.create_connection((host, int(port)), timeout=60))
             peer.sendall(sent)
             assert peer.recv(len(answer)) == answer
         began = time.monotonic()
-        assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200
+        assert httpx.get(f"{crowded.url}/health", timeout=60).status_code == 200
         assert time.monotonic() - began < listening.HEAD_S
 
 

@@ -14,6 +14,7 @@ import httpx
 import psutil
 import pytest
 
+from engine import cli
 from tests.engine.serve.world import until
 
 SERVE = [sys.executable, "-P", "-m", "engine", "serve", "--model", "tiny"]
@@ -97,28 +98,28 @@ def test_two_servers_at_once_have_ports_of_their_own_and_share_the_token(tmp_pat
     assert [each.name for each in tmp_path.iterdir()] == ["token"]
 
 
-@pytest.mark.long
-def test_an_occupied_port_prints_no_ready_line():
+def refused(capsys, *options):
+    """Return what is said of a server that does not start."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["serve", "--model", "tiny", "--print-ready", *options])
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    return said.err
+
+
+def test_an_occupied_port_prints_no_ready_line(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        options = ("--port", str(taken.getsockname()[1]), "--print-ready")
-        with ended(started(*options, stderr=subprocess.PIPE)) as server:
-            out, err = server.communicate(timeout=60)
-    assert (server.returncode, out) == (2, "")
-    assert "cannot listen on" in err
+        assert "cannot listen on" in refused(capsys, "--port", str(taken.getsockname()[1]))
 
 
-@pytest.mark.long
-def test_a_parent_that_is_dead_already_or_is_no_parent_is_refused():
+def test_a_parent_that_is_dead_already_or_is_no_parent_is_refused(capsys):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait(60)
     zombie = subprocess.Popen([sys.executable, "-c", ""])
     until(lambda: is_gone(zombie.pid))
     for pid in (dead.pid, zombie.pid, (1 << 31) - 1):
-        options = ("--port", "0", "--print-ready", "--parent-pid", str(pid))
-        with ended(started(*options, stderr=subprocess.PIPE)) as server:
-            out, err = server.communicate(timeout=60)
-        assert (server.returncode, out) == (2, "")
-        assert f"--parent-pid {pid}: there is no such process" in err
+        error = refused(capsys, "--port", "0", "--parent-pid", str(pid))
+        assert f"--parent-pid {pid}: there is no such process" in error
     zombie.wait(60)
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.engine.serve.world import backends, cancelled, serving, until
+from tests.engine.serve.world import cancelled, serving, until
 
 # Without drafts: most tests look at what happens meanwhile, also on a machine where they are slow to do so.
 LONG = {
@@ -20,10 +20,10 @@ LONG = {
 }
 
 
-@pytest.fixture(scope="module", params=backends())
-def narrow(tmp_path_factory, request):
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory):
     """A server for one answer at a time and one more that waits."""
-    options = ("--backend", request.param, "--max-active", "1", "--max-queue", "1", "--max-body", "64kb")
+    options = ("--max-active", "1", "--max-queue", "1", "--max-body", "64kb")
     with serving(tmp_path_factory.mktemp("narrow"), *options) as server:
         server.chat()  # loads the model
         yield server

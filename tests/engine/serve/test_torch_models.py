@@ -133,9 +133,10 @@ def test_a_model_gives_transformers_own_tokens_and_packs_what_it_promises(loaded
         boundary = catalogue.least_boundary(model.name, spec)
         cache = kakeya_cache(model.net, spec, boundary)
         assert packed_layers(cache) == (0 if spec == "raw" else packing), spec
-        tokens, report = answered(model, ids, 3, draft="none", cache=spec, boundary=boundary)
-        assert tokens
-        assert report["fallback"] is None
+        if spec in ("e8v@4.25", model.caches[-1]):
+            tokens, report = answered(model, ids, 3, draft="none", cache=spec, boundary=boundary)
+            assert tokens
+            assert report["fallback"] is None
     assert "e8v@4.25" in model.caches
     with pytest.raises(BadInput, match="format of MLX"):
         kakeya_cache(model.net, "affine@4g64")
