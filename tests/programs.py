@@ -1,4 +1,4 @@
-"""`kakeya-runner` in a process of its own, forked from one that has imported it: that takes a fourth of the time.
+"""A program in a process of its own, forked from one that has imported it: that takes a fourth of the time.
 
 Each program is the child of a keeper, which waits for it and reports how it ended.
 """
@@ -23,23 +23,30 @@ from pathlib import Path
 from typing import IO
 
 _lock = threading.Lock()
+_SERVER = ("engine.serve.main", "uvicorn")
+# What is imported before a program is forked, by the program. MLX and torch start their threads at their first use.
+_IMPORTED: dict[str, tuple[str, ...]] = {
+    "runner": ("runner.cli",),
+    "engine": ("engine.cli", *_SERVER, "engine.serve.scheduler.backend"),
+    "engine on torch": ("engine.cli", *_SERVER, "engine.serve.torch.backend"),
+}
 
 
 class Program:
-    """A running `kakeya-runner`, to be used as a `subprocess.Popen`."""
+    """A running program, to be used as a `subprocess.Popen`."""
 
     def __init__(
         self, *args: object, stdin: int | None = None, out: int, err: int, cwd: Path | None = None,
-        env: Mapping[str, str] = os.environ,
+        env: Mapping[str, str] = os.environ, program: str = "runner",
     ) -> None:  # fmt: skip
-        self.args = ["kakeya-runner", *map(str, args)]
+        self.args = [f"kakeya-{program.partition(' ')[0]}", *map(str, args)]
         read, write = os.pipe()
         self._report = os.fdopen(read, encoding="ascii")
         order = json.dumps({"argv": self.args, "cwd": str(cwd or Path.cwd()), "env": {**env}}).encode()
         with _lock, Path(os.devnull).open() as nothing:
             fds = [nothing.fileno() if stdin is None else stdin, out, err, write]
-            socket.send_fds(_server(), [len(order).to_bytes(4, "big")], fds)
-            _server().sendall(order)
+            socket.send_fds(_server(program), [len(order).to_bytes(4, "big")], fds)
+            _server(program).sendall(order)
         os.close(write)
         self.pid = int(self._report.readline())
         self.returncode: int | None = None
@@ -115,11 +122,13 @@ _CAN_FORK = sys.platform == "linux"
 
 
 @cache
-def _server() -> socket.socket:
-    """Start the process that forks, and return the way to it. It ends once that is closed."""
+def _server(program: str) -> socket.socket:
+    """Start the process that forks a program, and return the way to it. It ends once that is closed."""
     near, far = socket.socketpair()
-    argv = [sys.executable, "-P", "-m", __name__, str(far.fileno())]
+    argv = [sys.executable, "-P", "-m", __name__, str(far.fileno()), program]
     env = {name: value for name, value in os.environ.items() if name not in _early()} | _EARLY
+    if "torch" in program:  # which asks for its number of threads when it is imported; servers share few cores
+        env["OMP_NUM_THREADS"] = "1"
     root = Path(__file__).parents[1]
     server = subprocess.Popen(argv, pass_fds=[far.fileno()], stdin=subprocess.DEVNULL, cwd=root, env=env)
     far.close()
@@ -127,12 +136,18 @@ def _server() -> socket.socket:
     return near
 
 
+def _import(program: str) -> None:
+    for module in _IMPORTED[program]:
+        import_module(module)
+    if program == "runner":
+        import_module("bridge.presets").load_presets()
+        for name in import_module("runner.cli").cli.list_commands(None):
+            import_module("runner.cli").cli.get_command(None, name)
+    gc.freeze()
+
+
 def _serve(door: socket.socket) -> None:
     """Fork a program for each order. In the program, return."""
-    import_module("bridge.presets").load_presets()
-    for name in import_module("runner.cli").cli.list_commands(None):
-        import_module("runner.cli").cli.get_command(None, name)
-    gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a keeper
     while True:
@@ -147,17 +162,20 @@ def _serve(door: socket.socket) -> None:
     door.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *streams, report = fds
-    if program := os.fork():
-        os.write(report, f"{program}\n".encode())
+    if child := os.fork():
+        os.write(report, f"{child}\n".encode())
         for fd in (0, 1, 2, *streams):
             os.close(fd)
-        os.write(report, f"{os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])}\n".encode())
+        os.write(report, f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\n".encode())
         os._exit(0)
     os.close(report)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for to, fd in enumerate(streams):
         os.dup2(fd, to)
         os.close(fd)
+    # As Python makes them: those of the parent know whether its files can be sought.
+    sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
@@ -165,5 +183,7 @@ def _serve(door: socket.socket) -> None:
 
 
 if __name__ == "__main__":
+    _program = sys.argv[2]
+    _import(_program)
     _serve(socket.socket(fileno=int(sys.argv[1])))
-    import_module("runner.cli").main()
+    import_module(_IMPORTED[_program][0]).main()

@@ -12,6 +12,8 @@ from functools import cached_property
 import httpx
 import pytest
 
+from tests.programs import Program
+
 STARTS = 60
 
 
@@ -66,23 +68,18 @@ def serving(folder, *options):
     """Run a server until the end of the block."""
     log = folder / "server.log"
     named = () if "--model" in options else ("--model", "tiny")
-    argv = [
-        sys.executable,
-        "-P",
-        "-m",
-        "engine",
-        "serve",
-        "--port",
-        "0",
-        "--dtype",
-        "float32",
-        *named,
-        *options,
-    ]
-    # Several servers share few cores, on which torch's threads would wait for each other.
-    env = {**os.environ, "OMP_NUM_THREADS": "1"} if "torch" in options else None
+    argv = ["serve", "--port", "0", "--dtype", "float32", *named, *options]
     with log.open("wb") as err:
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=err, env=env)
+        if sys.platform == "linux":
+            read, write = os.pipe()
+            program = "engine on torch" if "torch" in options else "engine"
+            process = Program(*argv, out=write, err=err.fileno(), program=program)
+            os.close(write)
+            process.stdout = os.fdopen(read, "rb")
+        else:  # a process that has looked for Apple's GPU cannot be forked
+            argv = [sys.executable, "-P", "-m", "engine", *argv]
+            env = {**os.environ, "OMP_NUM_THREADS": "1"} if "torch" in options else None
+            process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=err, env=env)
     server = None
     try:
         server = Process(process, log)
