@@ -127,7 +127,9 @@ def _server(program: str) -> socket.socket:
     near, far = socket.socketpair()
     argv = [sys.executable, "-P", "-m", __name__, str(far.fileno()), program]
     env = {name: value for name, value in os.environ.items() if name not in _early()} | _EARLY
-    if "torch" in program:  # which asks for its number of threads when it is imported; servers share few cores
+    if (
+        "torch" in program
+    ):  # which asks for its number of threads when it is imported; servers share few cores
         env["OMP_NUM_THREADS"] = "1"
     root = Path(__file__).parents[1]
     server = subprocess.Popen(argv, pass_fds=[far.fileno()], stdin=subprocess.DEVNULL, cwd=root, env=env)

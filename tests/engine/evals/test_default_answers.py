@@ -64,14 +64,11 @@ def loaded(model):
 
 @cache
 def repeats(model, ids, max_tokens, *, fixed_length) -> bool:
-    """Return whether a model's answer to a prompt repeats itself. Many presets ask the same.
-
-    Drafts change no greedy token in float32, and halve the time.
-    """
+    """Return whether a model's plain answer to a prompt repeats itself. Many presets ask the same."""
     pair = loaded(model)
     steps = stream_generate(
-        pair.target, pair.draft, pair.tokenizer, ids,
-        max_tokens=max_tokens,
+        pair.target, None, pair.tokenizer, ids,
+        max_tokens=max_tokens, lookup=False,
         stop_tokens=() if fixed_length else None,
     )  # fmt: skip
     return repeats_itself([token for step in steps for token in step.tokens])
