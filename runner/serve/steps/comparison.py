@@ -65,7 +65,8 @@ class Comparison:
         before = {}
         for arm in ARMS:
             self._arms.activate(arm)
-            before[arm] = self._steps.set_up_home()
+            self._steps.set_up_home()
+            before[arm] = self._steps.find_left_files()
         *preparing, measured = enumerate(self._admitted.commands)
         for i, argv in preparing:
             if self._run_slots(i, argv, [Slot(0, n, arm) for n, arm in enumerate(ARMS)]) is None:

@@ -71,11 +71,8 @@ class StepRunner:
         self._keepalive = keepalive
         self._env: dict[str, str] = {}
 
-    def set_up_home(self) -> leaves.Matches:
-        """Create the job's environment, and the folders that it names in the job's home. Call this once per home.
-
-        Returns the files that the preset's ``leaves`` match now.
-        """
+    def set_up_home(self) -> None:
+        """Create the job's environment, and the folders that it names in the job's home. Call this once per home."""
         policy, lease, preset = self._host.policy, self._lease, self._admitted.preset
         extra = {name: policy.env[name] for name in preset.pass_env if name in policy.env}
         pins = PINNED in preset.pass_env and PINNED not in extra
@@ -84,11 +81,11 @@ class StepRunner:
             extra[PINNED] = "".join(key.text for key in self._host.keys.public)
         extra = self._host.machine.sandbox.variables(extra, self._space, preset)
         self._env = job_environment(self._space.home, interpreter=policy.interpreter, extra=extra)
-        return leaves.find_files(preset.leaves, self._space.tree)
 
     def run(self) -> None:
         """Run the steps in order until one fails."""
-        before = self.set_up_home()
+        self.set_up_home()
+        before = self.find_left_files()
         for i, argv in enumerate(self._admitted.commands):
             sink = self.open_log()
             ended, stopped = self.run_step(i, argv, sink)
@@ -100,6 +97,10 @@ class StepRunner:
                 return
         if lack := self.lack_of_files(before):
             self.end(lack)
+
+    def find_left_files(self) -> leaves.Matches:
+        """Return the files that the preset's ``leaves`` match now."""
+        return leaves.find_files(self._admitted.preset.leaves, self._space.tree)
 
     def lack_of_files(self, before: leaves.Matches) -> Failure | None:
         """Return why the last step failed although it ended with 0: it left no new file for some of ``leaves``."""
