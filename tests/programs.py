@@ -127,10 +127,8 @@ def _server(program: str) -> socket.socket:
     near, far = socket.socketpair()
     argv = [sys.executable, "-P", "-m", __name__, str(far.fileno()), program]
     env = {name: value for name, value in os.environ.items() if name not in _early()} | _EARLY
-    if (
-        "torch" in program
-    ):  # which asks for its number of threads when it is imported; servers share few cores
-        env["OMP_NUM_THREADS"] = "1"
+    if "torch" in program:
+        env["OMP_NUM_THREADS"] = "1"  # torch reads it when it is imported; servers share few cores
     root = Path(__file__).parents[1]
     server = subprocess.Popen(argv, pass_fds=[far.fileno()], stdin=subprocess.DEVNULL, cwd=root, env=env)
     far.close()
@@ -175,7 +173,7 @@ def _serve(door: socket.socket) -> None:
     for to, fd in enumerate(streams):
         os.dup2(fd, to)
         os.close(fd)
-    # As Python makes them: those of the parent know whether its files can be sought.
+    # New streams: the parent's have noted whether its own files are seekable, and these files may differ.
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     os.chdir(order["cwd"])

@@ -25,9 +25,9 @@ BIGGEST = 1 << 63
 # have another one.
 MANY_DIGITS = re.compile(rb"\d[\d.]{15}|\d[eE][+-]?\d{3}")
 # Pydantic's names for the types of a field that accepts several types.
+TYPE = re.compile(r"^(str|int|float|bool)$|[\[-]")
 # Fields that only chat requests have, around a function and around a schema.
 NESTING = ("function", "json_schema")
-TYPE = re.compile(r"^(str|int|float|bool)$|[\[-]")
 
 AnyBody = TypeVar("AnyBody", bound="Body")
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]

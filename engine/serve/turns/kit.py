@@ -1,6 +1,7 @@
 """The interface between the thread and an engine: models, answers, and their memory. Each backend has a ``Kit``."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ class LoadedModel(Model):
         """Drop the weights. The tokenizer stays, because running requests may need it."""
 
 
-class Answer:
+class Answer(ABC):
     """An answer in progress: what it has given so far. Each backend computes the rest in turns."""
 
     def __init__(self, job: Job) -> None:
@@ -45,21 +46,21 @@ class Answer:
         return self.stats.steps
 
     @property
+    @abstractmethod
     def nbytes(self) -> int:
         """The bytes of the answer's caches."""
-        raise NotImplementedError
 
+    @abstractmethod
     def turn(self, output: Any = None) -> Piece | Any | None:
         """Read a chunk of the prompt, or decode a round. Returns a new piece, or what the round waits for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Release the caches."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _own_report(self) -> Mapping[str, Any]:
         """Return the entries of the report that only this backend knows."""
-        raise NotImplementedError
 
     def _add(self, step: Step, logprobs: list[Any] | None, stops: Stops) -> Piece:
         """Count a step, and return its piece."""
