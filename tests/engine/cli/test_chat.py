@@ -223,7 +223,7 @@ def test_a_pipe_is_one_message():
 def test_what_a_pipe_may_come_to(text, argv, code, said, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     with pytest.raises(SystemExit) as ended:
-        cli.main(["chat", *argv])
+        cli.main(["chat", "--temperature", "0", *argv])
     err = capsys.readouterr().err
     assert (ended.value.code or 0) == code, err
     assert said in err

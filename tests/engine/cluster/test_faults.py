@@ -27,8 +27,8 @@ def test_a_killed_rank_ends_the_job_with_its_name(ranks, phase):
 
 @pytest.mark.parametrize("phase", ["import", "decode"])
 def test_a_stopped_rank_ends_the_job_with_its_name(ranks, phase):
-    # A rank that is stopped a moment later connects already, as the other one does.
-    reasons = r"rank 1 gave no sign of life for 3 s while|rank 0 and rank 1 stand still while connecting"
+    # A rank that is stopped a moment later connects already; the other one may connect too, or be further.
+    reasons = r"rank 1 gave no sign of life for 3 s while|rank 1 stands? still while connecting"
     with pytest.raises(ClusterFailed, match=reasons):
         ranks.run(hurt=(phase, signal.SIGSTOP), clocks=state.Clocks(token=6, silence=3), **LONG)
     assert ranks.left == []
