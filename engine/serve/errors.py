@@ -1,5 +1,6 @@
 """Errors as HTTP answers, in the form of OpenAI's error object."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -59,8 +60,9 @@ def own_names(fields: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        if own := fields.get((error.param or "").split(".")[0]):
-            error.param = own
+        name = (error.param or "").split(".")[0]
+        if own := fields.get(name):
+            error.param, error.message = own, re.sub(rf"\b{name}\b", own, error.message, count=1)
         raise
 
 

@@ -278,7 +278,7 @@ async def of_format(wanted: Any, resident: Model) -> Compiled | None:
     elif wanted.type == "json_schema":
         schema = wanted.json_schema and wanted.json_schema.schema_
         if schema is None:
-            message = "response_format json_schema needs json_schema.schema."
+            message = "response_format of type json_schema needs a schema."
             raise ApiError(400, message, param="response_format", code="missing")
     else:
         raise unsupported(f"response_format {wanted.type!r}", "response_format")

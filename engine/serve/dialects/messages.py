@@ -9,7 +9,7 @@ from pydantic import Field
 
 from engine.serve.dialects import chat, deltas
 from engine.serve.dialects.prompts import one_turn_each, texts_of
-from engine.serve.errors import ANTHROPIC, ApiError, unsupported
+from engine.serve.errors import ANTHROPIC, ApiError, own_names, unsupported
 from engine.serve.fields import LIMITS
 from engine.serve.formats import calls
 from engine.serve.http.streams import event
@@ -70,13 +70,15 @@ async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
     """Queue the answer; ApiError if the request cannot be served."""
     named = {name: getattr(request, name) for name in ("max_tokens", "temperature", "top_p", "top_k")}
     body = {**_conversation(request), **named, "stop": request.stop_sequences or None}
-    return await chat.begin(server, translated(ChatRequest, request, body, FIELDS))
+    with own_names(FIELDS):
+        return await chat.begin(server, translated(ChatRequest, request, body, FIELDS))
 
 
 async def count(server: Server, request: CountRequest) -> dict[str, int]:
     """Return the size of a request's prompt in tokens; ApiError as ``begin``."""
     counted = translated(ChatRequest, request, _conversation(request), FIELDS)
-    return {"input_tokens": await chat.count(server, counted)}
+    with own_names(FIELDS):
+        return {"input_tokens": await chat.count(server, counted)}
 
 
 def _conversation(request: CountRequest) -> dict[str, Any]:

@@ -283,6 +283,9 @@ def test_response_refusals(server, fields, status):
     assert error["param"].split(".")[0] in fields
 
 
+NO_SCHEMA = {"output_config": {"format": {"type": "json_schema"}}}
+
+
 @pytest.mark.parametrize(
     ("path", "fields", "named"),
     [
@@ -291,6 +294,8 @@ def test_response_refusals(server, fields, status):
         ("responses", {"input": "x", "tools": [{"type": "function", "name": ""}]}, "tools.name: "),
         ("messages", {"messages": TURN, "max_tokens": 5, "stop_sequences": [""]}, "stop_sequences: "),
         ("messages", {"messages": TURN, "max_tokens": 5, "tools": [{"name": 7}]}, "tools.name: "),
+        ("messages", {"messages": TURN, "max_tokens": 5, **NO_SCHEMA}, "output_config.format of type "),
+        ("responses", {"input": "x", "text": NO_SCHEMA["output_config"]}, "text.format of type "),
     ],
 )
 def test_a_refusal_names_the_field_that_was_sent(server, path, fields, named):
