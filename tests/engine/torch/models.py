@@ -1,7 +1,7 @@
 """Small models of transformers with random weights."""
 
 import torch
-from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM
+import transformers
 
 torch.set_num_threads(1)  # the models are small, and several tests run at once
 
@@ -13,14 +13,14 @@ SIZES = {
 
 def llama(**more):
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**{**SIZES, "head_dim": 64, **more})).eval()
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**SIZES, "head_dim": 64, **more})).eval()
 
 
 def gemma(**more):
     """Return a model with sliding layers."""
     torch.manual_seed(0)
-    config = Gemma3TextConfig(**{**SIZES, "head_dim": 64, "sliding_window": 16, **more})
-    return Gemma3ForCausalLM(config).eval()
+    config = transformers.Gemma3TextConfig(**{**SIZES, "head_dim": 64, "sliding_window": 16, **more})
+    return transformers.Gemma3ForCausalLM(config).eval()
 
 
 def prompt(tokens=30, rows=1):
