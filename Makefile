@@ -99,6 +99,7 @@ conformance: .venv/.dev
 
 docs: .venv/.dev
 	@$(PY) docs/build_cli.py
+	@$(PY) docs/build_context.py
 	@$(PY) docs/build_presets.py
 	@$(PY) docs/build_rules.py
 	@$(PY) docs/build_skill.py

@@ -1,17 +1,24 @@
 """Time decoding after contexts of several lengths, over raw and packed caches, plain and with looked-up drafts.
 
     python benchmarks/context.py [--model NAME] [--contexts N,N] [--caches SPEC,SPEC] [--tokens N] [--repeats N]
+    kakeya measure context-curve --presets benchmarks/presets -e CONTEXT_CURVE=$PWD/benchmarks/context.py \
+      -e KAKEYA_MAC_VERIFIER_PATH=FOLDER --out docs/results    # a report, vouched for by its signed run
 
 A context is source code of this package, then the same prompt. The longest is read once, with raw caches; the others
 are its beginnings, and packed caches code its keys and values. Each figure is the least of the repeats: of the seconds
 on the clock and, in brackets, of the processor's seconds over all threads, which say more on a busy machine. A token
 and a round are in ms. ``gain`` is plain over drafted time, ``over raw`` this cache's plain time over the raw one's. The
-last column is the bytes of the caches as a share of bfloat16's.
+last column is the bytes of the caches as a share of bfloat16's. With ``--out``, a report holds each repeat's times, and
+the figures that ``presets/context-curve.yaml`` declares: medians of the repeats.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
+import os
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +35,7 @@ from engine.dflash.propose.lookup import BLOCK, Lookup
 from engine.dflash.rollback import rollback_for
 from engine.dflash.sampling import Sampler, Sampling
 from engine.dflash.stops import Stops
-from engine.harness import prompt_sets
+from engine.harness import prompt_sets, provenance
 from engine.mx import mx
 
 CHUNK = 512
@@ -37,6 +44,8 @@ COLUMNS = (
     "context", "cache", "plain, a token", "drafted, a token", "drafted, a round", "tokens a round", "gain",
     "over raw", "bytes",
 )  # fmt: skip
+# By cache and context: each repeat's figures, by name.
+Curves = dict[str, dict[str, dict[str, list[float]]]]
 SOURCE = Path(__file__).parents[1] / "engine"
 
 
@@ -48,6 +57,11 @@ class Decoded:
     rounds: int
     seconds: float
     processor_s: float
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds for a token."""
+        return 1000 * self.seconds / self.tokens
 
 
 def main() -> None:
@@ -61,6 +75,7 @@ def main() -> None:
     )
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="write a report")
     options = parser.parse_args()
     contexts = sorted(int(n) for n in options.contexts.split(","))
     print_machine()
@@ -69,12 +84,15 @@ def main() -> None:
     filler = source_tokens(pair.tokenizer, contexts[-1] - len(prompt))
     whole = read(pair.target, filler)
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
+    curves: Curves = {}
     for context in contexts:
         ids = filler[: context - len(prompt)] + prompt
         base: Decoded | None = None
         for spec in options.caches.split(","):
             caches = copied(pair.target, whole, spec, context - len(prompt))
-            plain, drafted = compare(pair.target, caches, ids, options.tokens, options.repeats)
+            repeats = compare(pair.target, caches, ids, options.tokens, options.repeats)
+            curves.setdefault(spec, {})[str(context)] = curve_point(*repeats)
+            plain, drafted = map(least, repeats)
             base = base or plain
             cells = (
                 context,
@@ -88,6 +106,46 @@ def main() -> None:
                 f"{share_of_bfloat16(caches, whole):.1%}",
             )
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
+    if options.out:
+        about = {"model": Path(pair.name).name, "tokens": options.tokens, "identity": provenance.identity()}
+        write(options.out, {"kind": "context-curve", **about, "curves": curves, "figures": figures(curves)})
+
+
+def curve_point(plain: Sequence[Decoded], drafted: Sequence[Decoded]) -> dict[str, list[float]]:
+    """Return what a report holds of a cache at a context: each repeat's figures."""
+    return {
+        "plain_ms": [run.ms for run in plain],
+        "drafted_ms": [run.ms for run in drafted],
+        "tokens_a_round": [run.tokens / run.rounds for run in drafted],
+    }
+
+
+def figures(curves: Curves) -> dict[str, float]:
+    """Return the figures that a report claims; the first cache is what the others are compared with."""
+    middle = {
+        (spec, context, name): statistics.median(values)
+        for spec, curve in curves.items()
+        for context, point in curve.items()
+        for name, values in point.items()
+    }
+    base, *others = curves
+    found: dict[str, float] = {}
+    for spec, curve in curves.items():
+        for context in curve:
+            plain = middle[spec, context, "plain_ms"]
+            found[f"{spec} {context} plain_ms"] = plain
+            found[f"{spec} {context} gain"] = plain / middle[spec, context, "drafted_ms"]
+            if spec in others:
+                found[f"{spec} {context} over_{base}"] = plain / middle[base, context, "plain_ms"]
+    return found
+
+
+def write(path: Path, report: dict[str, Any]) -> None:
+    """Write a report, and print the line by which a run's log vouches for it."""
+    data = json.dumps(report, indent=1).encode() + b"\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    print("kakeya-file", os.environ.get("KAKEYA_RUN_ID", "-"), hashlib.sha256(data).hexdigest(), flush=True)
 
 
 def share_of_bfloat16(caches: Sequence[Any], raw: Sequence[Any]) -> float:
@@ -127,14 +185,14 @@ def copied(target: Any, whole: Sequence[Any], spec: str, count: int) -> list[Any
 
 def compare(
     target: Any, caches: list[Any], ids: Sequence[int], tokens: int, repeats: int
-) -> tuple[Decoded, Decoded]:
-    """Return plain and drafted decoding in turns, each with the least times of the repeats after the first."""
+) -> tuple[list[Decoded], list[Decoded]]:
+    """Return the repeats of plain and drafted decoding, in turns, after a first one that is not counted."""
     policy = Adaptive()  # kept, as a server keeps it
     plain, drafted = [], []
     for _ in range(repeats + 1):
         plain.append(decode(target, caches, ids, tokens, None))
         drafted.append(decode(target, caches, ids, tokens, policy))
-    return least(plain[1:]), least(drafted[1:])
+    return plain[1:], drafted[1:]
 
 
 def decode(
