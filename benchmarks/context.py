@@ -27,6 +27,7 @@ from typing import Any
 
 from common import print_machine
 
+from bridge.reports import digests
 from engine import cache, models
 from engine.dflash.generation import Run
 from engine.dflash.loop import rounds
@@ -122,21 +123,18 @@ def curve_point(plain: Sequence[Decoded], drafted: Sequence[Decoded]) -> dict[st
 
 def figures(curves: Curves) -> dict[str, float]:
     """Return the figures that a report claims; the first cache is what the others are compared with."""
-    middle = {
-        (spec, context, name): statistics.median(values)
+    plain = {
+        (spec, context): statistics.median(point["plain_ms"])
         for spec, curve in curves.items()
         for context, point in curve.items()
-        for name, values in point.items()
     }
-    base, *others = curves
+    base = next(iter(curves))
     found: dict[str, float] = {}
-    for spec, curve in curves.items():
-        for context in curve:
-            plain = middle[spec, context, "plain_ms"]
-            found[f"{spec} {context} plain_ms"] = plain
-            found[f"{spec} {context} gain"] = plain / middle[spec, context, "drafted_ms"]
-            if spec in others:
-                found[f"{spec} {context} over_{base}"] = plain / middle[base, context, "plain_ms"]
+    for (spec, context), ms in plain.items():
+        found[f"{spec} {context} plain_ms"] = ms
+        found[f"{spec} {context} gain"] = ms / statistics.median(curves[spec][context]["drafted_ms"])
+        if spec != base:
+            found[f"{spec} {context} over_{base}"] = ms / plain[base, context]
     return found
 
 
@@ -145,7 +143,7 @@ def write(path: Path, report: dict[str, Any]) -> None:
     data = json.dumps(report, indent=1).encode() + b"\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    print("kakeya-file", os.environ.get("KAKEYA_RUN_ID", "-"), hashlib.sha256(data).hexdigest(), flush=True)
+    print(digests.FILE, os.environ.get(digests.VARIABLE, "-"), hashlib.sha256(data).hexdigest(), flush=True)
 
 
 def share_of_bfloat16(caches: Sequence[Any], raw: Sequence[Any]) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from pathlib import Path
 
 from bridge.common.drawing.plot import Plot, Point, Series
@@ -40,7 +41,7 @@ def rows_of(report: dict) -> list[str]:
         for cache in curves:
             plain, gain = (figures[f"{cache} {context} {name}"] for name in ("plain_ms", "gain"))
             over = figures.get(f"{cache} {context} over_{base}")
-            a_round = curves[cache][context]["tokens_a_round"][-1]
+            a_round = statistics.median(curves[cache][context]["tokens_a_round"])
             cells.append(f"{plain:.0f}" + (f" ({over:.2f})" if over else ""))
             cells.append(f"{gain:.2f} ({a_round:.2f})")
         rows.append(f"| {' | '.join(cells)} |\n")
