@@ -121,6 +121,18 @@ class Request(BaseModel):
                 raise ValueError(f"expires_at must lie within {MAX_LIFETIME.days} days after created_at")
         return self
 
+    @property
+    def made_at(self) -> float:
+        """When it was made, in Unix seconds: by its nonce or by ``created_at``, the later of the two."""
+        by_nonce = branch_names.nonce_time(self.nonce)
+        return max(by_nonce, parse_time(self.created_at).timestamp()) if self.created_at else by_nonce
+
+    @property
+    def start_deadline(self) -> float:
+        """The time after which no runner may start it, in Unix seconds."""
+        latest = branch_names.nonce_time(self.nonce) + MAX_LIFETIME.total_seconds()
+        return min(latest, parse_time(self.expires_at).timestamp()) if self.expires_at else latest
+
     def to_json(self) -> str:
         """Return the manifest's text."""
         return strict_json.dumps(self.model_dump(exclude_none=True))

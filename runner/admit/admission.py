@@ -9,7 +9,7 @@ from bridge.bus import branch_names, objects, wire
 from bridge.bus.history import RequestBranch
 from bridge.common import limits
 from bridge.errors import PresetError
-from bridge.manifest import MAX_LIFETIME, Request, parse_time
+from bridge.manifest import Request
 from bridge.presets import Checked, Preset, find_preset
 from bridge.presets.params import PathParam, Value
 from bridge.system.git import Git
@@ -51,9 +51,6 @@ def admit(
         NeedsApproval: the decision has to wait.
     """
     branch, request = candidate.branch, candidate.require_request()
-    if not candidate.fits_branch:
-        message = f"the manifest is for {request.preset}-{request.nonce}, but the branch has another name"
-        raise Refusal("branch_mismatch", message, request)
     try:
         _check_time(request, policy)
         _check_replay(branch, request, ledger)
@@ -100,12 +97,6 @@ def check_alone(candidate: Candidate, presets: Mapping[str, Preset], policy: Pol
 OF_AGE = ("expired", "not_yet_valid")
 
 
-def start_deadline(request: Request) -> float:
-    """Return the time after which no runner may start a request, in Unix seconds."""
-    latest = branch_names.nonce_time(request.nonce) + MAX_LIFETIME.total_seconds()
-    return min(latest, parse_time(request.expires_at).timestamp()) if request.expires_at else latest
-
-
 def keeps_unsigned_answer(ledger: Ledger, clock: Clock, max_age_s: float, branch: RequestBranch) -> bool:
     """Return whether an unsigned answer stays: this runner gave it, or its request is too old to run.
 
@@ -124,14 +115,12 @@ def keeps_unsigned_answer(ledger: Ledger, clock: Clock, max_age_s: float, branch
 def _check_time(request: Request, policy: Policy) -> None:
     now = datetime.now(UTC).timestamp()
     skew = policy.limits.clock_skew_s
-    nonce_at = branch_names.nonce_time(request.nonce)
-    created = parse_time(request.created_at).timestamp() if request.created_at else nonce_at
-    if max(created, nonce_at) > now + skew:
+    if request.made_at > now + skew:
         raise Refusal("not_yet_valid", "the request was made in the future by this runner's clock")
     # The requester chose this time, so there is no tolerance for clocks that differ.
-    if start_deadline(request) < now:
+    if request.start_deadline < now:
         raise Refusal("expired", "the request expired before a runner took it")
-    if nonce_at + policy.limits.max_age_s + skew < now:
+    if branch_names.nonce_time(request.nonce) + policy.limits.max_age_s + skew < now:
         raise Unable("expired", f"the request is older than limits.max_age_s of the runner {policy.id}")
 
 
@@ -212,24 +201,22 @@ def _check_folders(git: Git, commit: str) -> None:
 def _check_preset(
     request: Request, presets: Mapping[str, Preset], policy: Policy
 ) -> tuple[Preset, Checked, list[list[str]]]:
-    definition = None
+    # The preset whose definition refuses the parameters: a runner with the same one would refuse them too.
+    refusing: Preset | None = None
     try:
         preset = find_preset(presets, request.preset)
-        if not policy.allows(preset.name):
-            fix = "its operator can add it under presets in its policy"
-            message = f"{preset.name} is not allowed by the runner {policy.id}: {fix}"
-            raise Unable("preset_not_allowed", message)
-        if policy.cluster_refuses(preset.name, preset.env_names):
-            fix = "its operator can add it under cluster.presets in its policy"
-            message = f"{preset.name} may not use the cluster of the runner {policy.id}: {fix}"
-            raise Unable("preset_not_allowed", message)
-        definition = preset.digest
+        if field := policy.refused_by(preset):
+            fix = f"its operator can add it under {field} in its policy"
+            raise Unable(
+                "preset_not_allowed", f"{preset.name} is not allowed by the runner {policy.id}: {fix}"
+            )
+        refusing = preset
         if request.schema_version == 1:
             # The older client sends every value as the text that the user typed.
             params = preset.check_texts({name: str(value) for name, value in request.params.items()})
         else:
             params = preset.check_params(request.params)
-        definition = None
+        refusing = None
         commands = preset.build_commands(params, policy.settings)
     except PresetError as error:
         fix = f" {error.fix}" if error.fix else ""
@@ -238,7 +225,7 @@ def _check_preset(
                 f" That is what the runner {policy.id} has installed; its operator can change it there.{fix}"
             )
         message = f"{error.message}.{fix}" if fix else error.message
-        raise Unable(error.code, message, definition=definition) from error
+        raise Unable(error.code, message, definition=refusing.digest if refusing else None) from error
     if request.code is not None and request.code != preset.code:
         message = f"the manifest says code {request.code!r}; {preset.name} is {preset.code!r} here"
         raise Unable("code_mismatch", message, definition=preset.digest)

@@ -1,7 +1,7 @@
 """Reads the manifests of waiting requests: of many in one batch, or of one when it has its turn."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bridge.bus import branch_names, history, objects, wire
 from bridge.bus.history import RequestBranch
@@ -25,6 +25,8 @@ class Candidate:
 
     branch: RequestBranch
     parsed: Request | Refusal
+    # Whether the branch exists but its manifest is still missing, as between two calls of a host's API.
+    is_unfinished: bool = False
 
     @property
     def request(self) -> Request | None:
@@ -32,9 +34,13 @@ class Candidate:
         return None if isinstance(self.parsed, Refusal) else self.parsed
 
     def require_request(self) -> Request:
-        """Return the parsed manifest. Raises the Refusal that says why it cannot be parsed."""
+        """Return the parsed manifest. Raises the Refusal that says why it cannot be parsed or is for another branch."""
         if isinstance(self.parsed, Refusal):
             raise self.parsed
+        if not self.fits_branch:
+            asked = f"{self.parsed.preset}-{self.parsed.nonce}"
+            message = f"the manifest is for {asked}, but the branch has another name"
+            raise Refusal("branch_mismatch", message, self.parsed)
         return self.parsed
 
     @property
@@ -50,30 +56,25 @@ def read_candidate(git: Git, branch: RequestBranch, known: Request | Refusal | N
     """Return a request with its manifest. A manifest that ``read_together`` has read is passed as ``known``."""
     # The batch read does not tell files from symbolic links.
     entry = objects.entry_at(git, branch.request, wire.REQUEST) if known else None
-    if known and entry and entry.is_file:
-        return Candidate(branch, known)
+    candidate = Candidate(branch, known if known and entry and entry.is_file else _read(git, branch))
+    if candidate.fits_branch or branch.state or branch.cancel:
+        return candidate
+    # The manifest is still missing if the tip leaves the bridge's folder as in the commit before.
+    places = [f"{branch.tip}:{wire.FOLDER}", f"{branch.tip}^:{wire.FOLDER}"]
+    folders = objects.locate(git, places)
+    return replace(candidate, is_unfinished=folders.get(places[0]) == folders.get(places[1]))
+
+
+def _read(git: Git, branch: RequestBranch) -> Request | Refusal:
     try:
         blob = objects.read_blob(git, branch.request, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
     except InfrastructureError as error:
         if error.code not in _CODES:
             raise
-        return Candidate(branch, Refusal(error.code, error.message))
+        return Refusal(error.code, error.message)
     if blob is None:
-        return Candidate(branch, Refusal("no_manifest", f"the request commit has no file {wire.REQUEST}"))
-    return Candidate(branch, parse(blob))
-
-
-def is_unfinished(git: Git, candidate: Candidate) -> bool:
-    """Return whether a branch exists but its manifest is still missing, as between two calls of a host's API.
-
-    That is so if its tip leaves the bridge's folder as in the commit before.
-    """
-    branch = candidate.branch
-    if candidate.fits_branch or branch.state or branch.cancel:
-        return False
-    places = [f"{branch.tip}:{wire.FOLDER}", f"{branch.tip}^:{wire.FOLDER}"]
-    folders = objects.locate(git, places)
-    return folders.get(places[0]) == folders.get(places[1])
+        return Refusal("no_manifest", f"the request commit has no file {wire.REQUEST}")
+    return parse(blob)
 
 
 def belongs(git: Git, branch: RequestBranch) -> bool:

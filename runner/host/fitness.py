@@ -13,7 +13,7 @@ def refusal_of(preset: Preset, policy: Policy) -> str | None:
     """Return why the policy refuses a preset that it names, or None."""
     if preset.code == "request" and policy.trust.code_request == "deny":
         return "it runs the requester's own code, and trust.code_request is deny"
-    if policy.cluster_refuses(preset.name, preset.env_names):
+    if policy.refused_by(preset) == "cluster.presets":
         return "it uses the cluster, and cluster.presets does not name it"
     return None
 

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,7 +22,7 @@ from bridge.bus.wire import Name
 from bridge.common import environment
 from bridge.common.limits import PRESENCE_LABELS
 from bridge.common.validation.hostfile import FEWEST_RANKS, MOST_RANKS
-from bridge.presets.model import EnvName, EnvValue
+from bridge.presets.model import EnvName, EnvValue, Preset
 
 _WORKFLOW = Annotated[
     str, StringConstraints(pattern=r"^\.github/workflows/[A-Za-z0-9._-]+@refs/heads/[A-Za-z0-9._/*-]+$")
@@ -288,9 +287,12 @@ class Policy(_Section):
         )
         return {INTERPRETER: str(self.interpreter)} | own
 
-    def cluster_refuses(self, preset: str, settings: Iterable[str]) -> bool:
-        """Return whether a preset, which needs these settings, uses the cluster and may not."""
-        return CLUSTER in settings and self.cluster is not None and not self.cluster.allows(preset)
+    def refused_by(self, preset: Preset) -> str | None:
+        """Return the field that would have to name a preset for it to run here, if one does not."""
+        if not self.allows(preset.name):
+            return "presets"
+        may_use = self.cluster is None or self.cluster.allows(preset.name) or CLUSTER not in preset.env_names
+        return None if may_use else "cluster.presets"
 
 
 def _model_folder(value: str) -> str:

@@ -70,7 +70,9 @@ class Composer:
         """Return what polls the bus."""
         own = self._context
         tracker = Tracker(own.policy.state, self._tell)
-        scheduler = Scheduler(self.dispatcher(), tracker, own.process, own.spread, own.update_operator_mode)
+        scheduler = Scheduler(
+            self.dispatcher(), tracker, own.process, own.spread, own.operator.orders.may_take
+        )
         return Poller(
             own.author,
             own.operator,

@@ -9,15 +9,8 @@ from bridge.bus import history, objects
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Reason, State
 from bridge.presets import Presets
-from runner.admit.admission import (
-    OF_AGE,
-    Admitted,
-    admit,
-    check_alone,
-    keeps_unsigned_answer,
-    start_deadline,
-)
-from runner.admit.manifests import Candidate, belongs
+from runner.admit.admission import OF_AGE, Admitted, admit, check_alone, keeps_unsigned_answer
+from runner.admit.manifests import UNFINISHED, Candidate, belongs, read_candidate
 from runner.admit.trust import WAITS
 from runner.bus.backoff import Retry
 from runner.bus.bus import Bus, Pushed
@@ -36,6 +29,8 @@ from runner.state.turn import NOT_YET, Turn
 
 UNFIT = "waits until this host can run it again"
 CLOCK = "waits until this machine's clock can be trusted"
+# For how long a branch may be without its manifest: two calls of a host's API create a branch and put a file on it.
+UNFINISHED_S = 600.0
 # How long a poll retries failed pushes of answers, so that new requests are seen meanwhile.
 FLUSH_S = 5.0
 # Margin for an observer whose clock runs faster than the holder's.
@@ -118,15 +113,35 @@ class Dispatcher:
     # Claims an admitted request, runs it, and answers.
     run: Callable[[Admitted], State | None]
 
+    def examine(self, request: TrackedRequest) -> tuple[Action, Candidate | None]:
+        """Decide on a branch, and read its request if it needs work of this runner now; else record why not."""
+        branch, git = request.branch, self.author.bus.git
+        instance = self.author.identity.instance
+        action = decide(request, self.policy, self.author.ledger, self.clock, instance)
+        if action is Action.NOTHING:
+            request.settle()
+            return action, None
+        if action is Action.WAIT and (state := branch.state):
+            request.why = f"held by {state.runner.id}, for a lease of {state.lease_s:g} s"
+            self._warn_of_double(request)
+            return action, None
+        candidate = read_candidate(git, branch, request.manifest)
+        if action is not Action.TAKE:
+            return action, candidate
+        if candidate.is_unfinished and request.unchanged_s() < UNFINISHED_S:
+            request.settle(time.time() + UNFINISHED_S - request.unchanged_s(), UNFINISHED)
+            return action, None
+        if (deadline := self._left_until(candidate)) > time.time():
+            request.settle(deadline, "asks for labels that this runner lacks")
+            return action, None
+        return action, candidate
+
     def apply(self, candidate: Candidate, action: Action) -> State | Waits | None:
         """Carry out the action for a branch.
 
         Returns the published state; None if nothing was published; Waits if the request waits for a decision.
         """
         branch = candidate.branch
-        if action is Action.WAIT:
-            self.tell(f"{branch.name}: another runner holds it")
-            return None
         if answered := self._kept_answer(branch):
             self.tell(f"{branch.name}: the bus lost the answer; it is published again")
             return self.answers.publish(answered, is_new=False)
@@ -152,10 +167,8 @@ class Dispatcher:
     def try_admit(self, candidate: Candidate) -> Admitted | None:
         """Return a request that this runner would run now; None if it would refuse it or wait. Writes nothing."""
         branch = candidate.branch
-        record = self.author.ledger.entry(branch.name)
-        has_answer = record is not None and record.published is not None
         is_left = branch.state is not None and self.others.has_declined(branch)
-        if has_answer or is_left or not belongs(self.author.bus.git, branch):
+        if is_left or not belongs(self.author.bus.git, branch):
             return None
         try:
             return self._admit(candidate)
@@ -167,18 +180,29 @@ class Dispatcher:
         with self.turn.hold() as is_held:
             return self.run(admitted) if is_held else Waits(NOT_YET)
 
-    def left_until(self, candidate: Candidate) -> float:
+    def _left_until(self, candidate: Candidate) -> float:
         """Return until when a request is left to runners with labels that this one lacks, in Unix seconds.
 
-        0 if the request asks for no such labels, or has expired.
+        A time in the past, if the request asks for no such labels, has expired, or came without a bus.
         """
-        request = candidate.request
-        if request is None or (deadline := start_deadline(request)) < time.time():
+        request = candidate.parsed
+        if isinstance(request, Refusal) or not self.has_bus:
             return 0.0
         preset = self.presets.get(request.preset)
         wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
         is_left = not wanted <= set(self.policy.labels) and belongs(self.author.bus.git, candidate.branch)
-        return deadline if is_left else 0.0
+        return request.start_deadline if is_left else 0.0
+
+    def _warn_of_double(self, request: TrackedRequest) -> None:
+        """Warn if a claim has this runner's id but was not made by it: a copy of this runner may run elsewhere."""
+        instance = self.author.identity.instance
+        if has_id(instance, request.branch) and not request.is_double_told:
+            request.is_double_told = True
+            self.tell(
+                f"{request.branch.name} is held by another runner under this one's id, "
+                f"{instance}; its lease is respected. Does a copy of this machine run? "
+                "Delete the file `instance` on one of them"
+            )
 
     def _kept_answer(self, branch: RequestBranch) -> Pending | None:
         """Return the answer that this runner pushed earlier, if the bus has lost it since."""

@@ -12,12 +12,11 @@ from bridge.errors import InfrastructureError, KakeyaError, RefusedError, Verifi
 from bridge.system.git import NETWORK_TIMEOUT, Git
 from bridge.verify.check import verify
 from bridge.verify.export import Fetched, write_answer
-from runner.admit.manifests import UNFINISHED, Candidate, is_unfinished, read_candidate
 from runner.context import RunnerContext
 from runner.faults import explain
 from runner.parts import Operator
 from runner.serve.compose import Composer
-from runner.serve.dispatch import Action, Dispatcher, PendingAnswers, Waits, decide
+from runner.serve.dispatch import Action, PendingAnswers, Waits
 from runner.serve.tracked import TrackedRequest
 from runner.state.announcer import Announcer
 
@@ -132,10 +131,8 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
     if commit is not None and branch.request != commit:
         message = f"{name} is no longer at {commit[:12]}: its request is {branch.request[:12]}"
         raise RefusedError(message, code="moved")
-    action = decide(
-        TrackedRequest(branch, is_read=True), context.policy, context.ledger, context.clock,
-        context.identity.instance,
-    )  # fmt: skip
+    dispatcher, request = compose.dispatcher(), TrackedRequest(branch, is_read=True)
+    action, candidate = dispatcher.examine(request)
     if action is Action.NOTHING:
         # An answer from before the policy listed keys is not signed.
         return (
@@ -145,9 +142,8 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
         )
     if name in waiting:
         raise InfrastructureError(f"the answer of {name} cannot be pushed", fix="Try again.")
-    candidate, dispatcher = read_candidate(context.bus.git, branch), compose.dispatcher()
-    if action is Action.TAKE and (reason := _why_left(dispatcher, candidate)):
-        context.operator.tell(f"{name}: {reason}")
+    if candidate is None:
+        context.operator.tell(f"{name}: {request.why}")
         return None
     # A job of this machine that came without this bus may be running.
     with context.turn.hold_later(
@@ -160,13 +156,6 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
         published = State.REQUESTED
     record = context.ledger.entry(name)
     return _shown(context.bus.git, record.published if record else None, published)
-
-
-def _why_left(dispatcher: Dispatcher, candidate: Candidate) -> str:
-    """Return why this runner leaves a request alone; empty if it handles the request."""
-    if dispatcher.has_bus and dispatcher.left_until(candidate):
-        return "asks for labels that this runner lacks"
-    return UNFINISHED if is_unfinished(dispatcher.author.bus.git, candidate) else ""
 
 
 def _shown(git: Git, answer: str | None, state: State | None) -> State | None:

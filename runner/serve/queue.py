@@ -103,7 +103,6 @@ class FairQueue:
 
     def check(self, request: TrackedRequest) -> None:
         """Determine what ``order`` needs to know about one request, and raise any error."""
-        _ = request.age
         self._who.of([request])
 
     def served(self, request: TrackedRequest) -> None:
@@ -181,7 +180,7 @@ def take_turns(
         groups[who(request)[:level]].append(request)
     if len(groups) == 1 and all(len(who(request)) <= level for request in requests):
         return list(requests)
-    ordered = sorted(groups, key=lambda key: (last[key], groups[key][0].age))
+    ordered = sorted(groups, key=last.__getitem__)
     queues = [take_turns(groups[key], who, last, level + 1) for key in ordered]
     return [request for row in zip_longest(*queues) for request in row if request is not None]
 

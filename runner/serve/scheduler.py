@@ -1,27 +1,23 @@
 """Chooses the request that is handled next: requesters take turns, and requests that can run come first."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from bridge.errors import InfrastructureError
 from runner.admit.approvals import Approvals
-from runner.admit.manifests import UNFINISHED, Candidate, is_unfinished, read_candidate
 from runner.bus.backoff import Spread
 from runner.faults import explain
 from runner.parts import Process
-from runner.serve.dispatch import Action, Dispatcher, Waits, decide, has_id
+from runner.serve.dispatch import Action, Dispatcher, Waits
 from runner.serve.queue import FairQueue
 from runner.serve.tracked import TrackedRequest, Tracker
-from runner.state.orders import OperatorMode
 from runner.state.turn import NOT_YET
 
 # How long a poll looks for a request to run, and how long it answers other requests, before the next poll.
 BUDGET_S = 1.0
 # How soon a request that waits for a decision is checked again.
 APPROVAL_RECHECK_S = 2.0
-# For how long a branch may be without its manifest: two calls of a host's API create a branch and put a file on it.
-UNFINISHED_S = 600.0
 
 
 class Scheduler:
@@ -33,25 +29,24 @@ class Scheduler:
         tracker: Tracker,
         process: Process,
         spread: Spread,
-        obey: Callable[[], OperatorMode],
+        may_take: Callable[[], bool],
     ) -> None:
-        """``obey`` returns the operator's current order."""
+        """``may_take`` returns whether the operator lets requests be taken now."""
         self._dispatcher = dispatcher
         self._tracker = tracker
         self._stop, self._heartbeat = process.stop, process.heartbeat
         self._spread = spread
-        self._obey = obey
+        self._may_take = may_take
         self._policy, self._tell = dispatcher.policy, dispatcher.tell
-        self._git, self._ledger = dispatcher.author.bus.git, dispatcher.author.ledger
-        self._instance = dispatcher.author.identity.instance
-        self._turns = FairQueue(self._git, self._policy, self._ledger, self._tell, spread)
+        self._ledger = dispatcher.author.ledger
+        self._turns = FairQueue(dispatcher.author.bus.git, self._policy, self._ledger, self._tell, spread)
         self._ran = False
         # Whether the last poll ran out of time and left work behind.
         self.has_more = False
         # The last bug that was reported, so that each is reported once.
         self._last_bug = ""
 
-    def handle_next(self, requests: Iterable[TrackedRequest]) -> bool:
+    def handle_next(self, requests: Sequence[TrackedRequest]) -> bool:
         """Handle the first request in turn that this runner can work on. Returns whether there was one."""
         ordered = self._in_turn(requests)
         # Requests that can run come first. After a job, one of the other requests has its turn, so that none starves.
@@ -63,13 +58,14 @@ class Scheduler:
                 return bool(worked)
         return False
 
-    def _in_turn(self, requests: Iterable[TrackedRequest]) -> list[TrackedRequest]:
+    def _in_turn(self, requests: Sequence[TrackedRequest]) -> list[TrackedRequest]:
         """Order the branches: first the answered ones, which are only recorded, then the waiting ones by turn."""
         answered: list[TrackedRequest] = []
         waiting: list[TrackedRequest] = []
         # Requests that wait for an approval or for another runner.
         blocked: set[TrackedRequest] = set()
-        approved = Approvals(self._policy.state).all()
+        may_be_approved = any(request.checked_reason for request in requests)
+        approved = Approvals(self._policy.state).all() if may_be_approved else {}
         for request in requests:
             try:
                 branch = request.branch
@@ -166,8 +162,11 @@ class Scheduler:
 
     def _process(self, request: TrackedRequest, *, runs: bool) -> bool:
         """Handle one branch, and return whether it needed work. With ``runs``, only record requests that cannot run."""
-        candidate, action = self._candidate(request)
-        if candidate is None or not self._obey().takes_requests:
+        if request.branch.too_large:
+            self._tracker.skip(request, request.branch.too_large)
+            return False
+        action, candidate = self._dispatcher.examine(request)
+        if candidate is None or not self._may_take():
             return False
         # The attempt counts in the ledger, so that a request that kills the runner is not retried for ever.
         with self._ledger.attempting([request.branch.tip]):
@@ -190,40 +189,3 @@ class Scheduler:
         request.retry.failed()
         self._tracker.mark_answered(request, published)
         return published is not None
-
-    def _candidate(self, request: TrackedRequest) -> tuple[Candidate | None, Action]:
-        """Return a request that needs work, with the action. For others, record why they need none."""
-        branch, git = request.branch, self._git
-        if branch.too_large:
-            self._tracker.skip(request, branch.too_large)
-            return None, Action.NOTHING
-        clock = self._dispatcher.clock
-        action = decide(request, self._policy, self._ledger, clock, self._instance)
-        if action is Action.NOTHING:
-            request.settle()
-            return None, action
-        if action is Action.WAIT and (state := branch.state):
-            request.why = f"held by {state.runner.id}, for a lease of {state.lease_s:g} s"
-            self._warn_of_double(request)
-            return None, action
-        candidate = read_candidate(git, branch, request.manifest)
-        takes = action is Action.TAKE
-        may_lack_file = takes and not candidate.fits_branch
-        remaining_s = UNFINISHED_S - request.unchanged_s() if may_lack_file else 0.0
-        if remaining_s > 0 and is_unfinished(git, candidate):
-            request.settle(time.time() + remaining_s, UNFINISHED)
-            return None, action
-        if takes and (deadline := self._dispatcher.left_until(candidate)):
-            request.settle(deadline, "asks for labels that this runner lacks")
-            return None, action
-        return candidate, action
-
-    def _warn_of_double(self, request: TrackedRequest) -> None:
-        """Warn if a claim has this runner's id but was not made by it: a copy of this runner may run elsewhere."""
-        if has_id(self._instance, request.branch) and not request.is_double_told:
-            request.is_double_told = True
-            self._tell(
-                f"{request.branch.name} is held by another runner under this one's id, "
-                f"{self._instance}; its lease is respected. Does a copy of this machine run? "
-                "Delete the file `instance` on one of them"
-            )

@@ -45,7 +45,8 @@ class Orders:
 
     def now(self) -> OperatorMode:
         """Return the current order for this process. An unreadable file counts as maintenance."""
-        if _read(self._folder / DRAIN) == identify(psutil.Process()):
+        drained = _read(self._folder / DRAIN)
+        if drained and drained == identify(psutil.Process()):
             return OperatorMode(RunnerState.DRAINING)
         order = _read(self._folder / MAINTENANCE)
         if order is None:
@@ -53,6 +54,10 @@ class Orders:
         reason = order.get("reason") if isinstance(order, dict) else None
         text = reason if isinstance(reason, str) else "the order in the state folder cannot be read"
         return OperatorMode(RunnerState.MAINTENANCE, _short(text))
+
+    def may_take(self) -> bool:
+        """Return whether this process may take requests now."""
+        return self.now().takes_requests
 
     def begin(self) -> None:
         """Remove an order to drain that was for an earlier process."""

@@ -308,7 +308,7 @@ def test_row_30_a_runner_stays_small_whatever_is_pushed(crowd, runners, wait_for
 
 @pytest.mark.parametrize("less", [0, 1])
 def test_row_30_what_the_runner_died_over_is_left_out_in_the_end(crowd, monkeypatch, less):
-    monkeypatch.setattr("runner.serve.scheduler.UNFINISHED_S", 0.0)
+    monkeypatch.setattr("runner.serve.dispatch.UNFINISHED_S", 0.0)
     killer = f"mac-bridge/noop-{new_nonce()}"
     crowd.put(killer)
     tip = crowd.git.text("rev-parse", killer)

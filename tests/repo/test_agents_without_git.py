@@ -132,7 +132,7 @@ def test_a_file_that_never_comes_is_refused_once_the_time_is_over(api, keyed: Ke
     with keyed.context() as context:
         assert once(context, branch) is None
     assert keyed.told[-1] == f"{branch}: waits for its file .mac-bridge/request.json"
-    monkeypatch.setattr("runner.serve.scheduler.UNFINISHED_S", 0.0)
+    monkeypatch.setattr("runner.serve.dispatch.UNFINISHED_S", 0.0)
 
     keyed.handle()
 

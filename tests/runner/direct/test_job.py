@@ -92,8 +92,9 @@ ALONE = {
 @pytest.mark.parametrize("case", ALONE)
 def test_what_a_manifest_alone_cannot_ask_for(alone, case):
     changes, code = ALONE[case]
-    branch = RequestBranch("mac-bridge/x", OTHER, OTHER, None, None)
-    candidate = Candidate(branch, parse_manifest(alone.manifest(**changes)))
+    request = parse_manifest(alone.manifest(**changes))
+    branch = RequestBranch(f"mac-bridge/{request.preset}-{request.nonce}", OTHER, OTHER, None, None)
+    candidate = Candidate(branch, request)
     policy = load_policy(alone.policy).model_copy(update={"labels": ["m1"]})
 
     with pytest.raises(Refusal) if code else nullcontext() as caught:
