@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.dflash.text import Detokenizer
 from engine.errors import BadInput
 from engine.serve.backend import Model, Piece
 from engine.serve.dialects.chat import of_format
@@ -24,6 +25,7 @@ class Completion:
     request: CompletionRequest
     resident: Model
     pending: PendingAnswer
+    texts: list[Detokenizer]  # of each answer: what makes its tokens text
     offsets: list[int]  # the length of each answer's text so far
     cached: list[int]  # for each prompt, the tokens that came from the prefix cache in any of its answers
 
@@ -57,7 +59,8 @@ async def _begin(server: Server, request: CompletionRequest) -> Completion:
     format_grammar = await of_format(request.response_format, resident)
     options = replace(options, logprobs=request.logprobs, grammar=format_grammar)
     answer = PendingAnswer(server, chosen, prompts, options, request)
-    return Completion(request, resident, answer, [0] * len(answer.jobs), [0] * len(prompts))
+    texts = [Detokenizer(resident.tokenizer) for _ in answer.jobs]
+    return Completion(request, resident, answer, texts, [0] * len(texts), [0] * len(prompts))
 
 
 def _prompts(request: CompletionRequest, resident: Model) -> list[list[int]]:
@@ -129,16 +132,23 @@ def _head(completion: Completion) -> dict[str, Any]:
 
 def _logprobs(completion: Completion, piece: Piece) -> dict[str, list[Any]]:
     """Return the log-probabilities of a piece in the form of text completions."""
+    text, at = completion.texts[piece.index], completion.offsets[piece.index]
 
-    def text_of(token: int) -> str:
-        return completion.resident.grammars.token_bytes(token).decode("utf-8", "replace")
+    def name_of(token: int) -> str:
+        """Return a token's text. One that is a part of a character has OpenAI's name, because U+FFFD is no key."""
+        raw = completion.resident.grammars.token_bytes(token)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
     names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for token, logprob, best in piece.logprobs or []:
-        columns["tokens"].append(text_of(token))
+        columns["tokens"].append(name_of(token))
         columns["token_logprobs"].append(max(logprob, -9999.0))
-        columns["top_logprobs"].append({text_of(each): max(value, -9999.0) for each, value in best})
-        columns["text_offset"].append(completion.offsets[piece.index])
-        completion.offsets[piece.index] += len(text_of(token))
+        columns["top_logprobs"].append({name_of(each): max(value, -9999.0) for each, value in best})
+        columns["text_offset"].append(at)
+        at += len(text.add([token]))
+    completion.offsets[piece.index] = at
     return columns

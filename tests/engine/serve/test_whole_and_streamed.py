@@ -283,3 +283,15 @@ def test_log_probabilities_of_a_stream_are_those_of_the_whole_answer(server):
     assert len(found) == whole.usage.completion_tokens
     for one, two in zip(found, same, strict=True):
         assert one["logprob"] == pytest.approx(two["logprob"], abs=1e-4)
+
+
+def test_log_probabilities_of_a_text_say_where_in_it_each_token_is(server):
+    asked = {"model": f"parrot{[*ROWS].index('text')}", "prompt": [1] * parrot.PROMPT, "max_tokens": 99}
+    whole = server.ai.completions.create(**asked, temperature=0, logprobs=3).choices[0]
+    streamed = [*server.ai.completions.create(**asked, temperature=0, logprobs=3, stream=True)]
+    parts = [each.choices[0].logprobs for each in streamed if each.choices[0].logprobs]
+    # Each token is a byte.
+    offsets = [at for at, character in enumerate(whole.text) for _ in character.encode()]
+    assert whole.logprobs.text_offset == offsets == [at for part in parts for at in part.text_offset]
+    assert {3} == {len(best) for best in whole.logprobs.top_logprobs}
+    assert whole.logprobs.tokens[6:9] == ["bytes:\\xe2", "bytes:\\x9c", "bytes:\\x93"]
