@@ -10,6 +10,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from bridge.common import host
 from engine.serve import listing
@@ -73,6 +74,9 @@ def make_app(server: Server, about: Listing = listing) -> FastAPI:
     schemas = app.openapi().setdefault("components", {}).setdefault("schemas", {})
     for kind in (ChatRequest, CompletionRequest, MessagesRequest, CountRequest, ResponsesRequest):
         schemas |= kind.model_json_schema(by_alias=True, ref_template=REF).get("$defs", {})
+    for route in app.routes:  # containers' health checks send HEAD, which HTTP wants wherever GET is
+        if isinstance(route, Route) and route.methods and "GET" in route.methods:
+            route.methods.add("HEAD")
     return app
 
 

@@ -161,7 +161,10 @@ def test_another_servers_option_that_would_change_the_answer_is_refused(server, 
 
 def test_another_route_and_method(server):
     assert server.http.get("/v1/nothing").status_code == 404
-    assert server.http.get(CHAT).status_code == 405
+    assert server.http.get(CHAT).status_code == server.http.head(CHAT).status_code == 405
+    for path in ("/", "/health", "/metrics", "/v1/models/tiny"):
+        head = server.http.head(path)  # as `wget --spider` sends it
+        assert (head.status_code, head.content) == (200, b"")
     assert server.http.get("/v1/models/other").json()["error"]["code"] == "model_not_found"
     assert (
         server.http.post("/v1/completions", json={"model": "tiny", "prompt": ""}).json()["error"]["param"]
