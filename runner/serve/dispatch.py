@@ -152,7 +152,8 @@ class Dispatcher:
             return self.answers.answer_without_running(lease, None, outcome)
         if action is not Action.TAKE:
             state, code, message = _CLOSED[action]
-            message = with_reason(message, branch.cancel if action is Action.CANCEL else None)
+            if action is Action.CANCEL and branch.cancel:
+                message = with_reason(message, branch.cancel.reason)
             outcome = Outcome(state, Reason(code=code, message=message))
             lease = Lease(self.author, branch)
             return self.answers.answer_without_running(lease, candidate.request, outcome)

@@ -191,8 +191,7 @@ class _ClaimedRun:
             outcome.end(State.REFUSED, refusal.code, placed)
         except RunStopped as stopped:
             if message := _CANCELLED.get(stopped.reason):
-                cancel = self._lease.request_branch.cancel if stopped.reason is StopReason.CANCELLED else None
-                outcome.end(State.CANCELLED, stopped.reason.value, with_reason(message, cancel))
+                outcome.end(State.CANCELLED, stopped.reason.value, with_reason(message, stopped.why))
             return stopped.reason
         return None
 

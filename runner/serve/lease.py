@@ -6,13 +6,13 @@ later claim has a higher fencing token, so a runner that was suspended can no lo
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bridge.bus import objects, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.objects import BlobId, Files
-from bridge.bus.wire import WAITS_FOR_APPROVAL, CancelFile, State, StateFile
+from bridge.bus.wire import WAITS_FOR_APPROVAL, State, StateFile
 from bridge.bus.writer import Writer
 from bridge.errors import one_line
 from bridge.manifest import Request, format_time
@@ -29,9 +29,9 @@ from runner.state.identity import WHO
 _MOST_UNSURE = 4
 
 
-def with_reason(message: str, cancel: CancelFile | None) -> str:
+def with_reason(message: str, reason: str) -> str:
     """Return a message with the requester's own reason for cancelling, if one was given."""
-    return f"{message}: {one_line(cancel.reason)}" if cancel and cancel.reason else message
+    return f"{message}: {one_line(reason)}" if reason else message
 
 
 class Lease:
@@ -172,18 +172,6 @@ class Lease:
         """Continue on top of the commit that the requester added to the branch."""
         self.request_branch = branch
         self.tip = branch.tip or self.tip
-
-    def cancel(self, note: CancelFile) -> None:
-        """Let the next states hold a cancellation that came on another branch."""
-        self.request_branch = replace(self.request_branch, cancel=note)
-
-    def withdraw(self, reason: str) -> None:
-        """Let the next states hold the cancellation of a request that came without a bus."""
-        now = format_time(datetime.now(UTC))
-        note = CancelFile(
-            schema_version=2, branch=self.branch, request=self.request, by=WHO.email, at=now, reason=reason
-        )
-        self.cancel(note)
 
     def owns_state(self, branch: RequestBranch) -> bool:
         """Return whether the last state is still this runner's, with only unsigned states on top of it."""

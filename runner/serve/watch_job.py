@@ -41,11 +41,12 @@ class StopReason(Enum):
 
 
 class RunStopped(Exception):  # noqa: N818 - a stop from outside, not a fault
-    """The request was stopped from outside."""
+    """The request was stopped from outside. ``why`` is the requester's own reason for cancelling it, if any."""
 
-    def __init__(self, reason: StopReason) -> None:
+    def __init__(self, reason: StopReason, why: str = "") -> None:
         super().__init__(reason.value)
         self.reason = reason
+        self.why = why
 
 
 def wait_for_end(
@@ -82,7 +83,7 @@ def wait_for_end(
             status_file.record_step(step)
 
 
-def _look(lease: Lease) -> StopReason | None:
+def _look(lease: Lease) -> RunStopped | None:
     """Return why the job has to end if somebody pushed to the branch, else None."""
     branch = None
     with suppress(InfrastructureError):
@@ -90,13 +91,14 @@ def _look(lease: Lease) -> StopReason | None:
     if branch is None:
         return None
     if lease.is_fenced(branch):
-        return StopReason.FENCED
+        return RunStopped(StopReason.FENCED)
     stands = lease.owns_state(branch) and branch.cancel == lease.request_branch.cancel
     lease.build_on(branch)
     if stands:
         return None
-    is_cancelled = branch.cancel is not None and branch.cancel.request == lease.request
-    return StopReason.CANCELLED if is_cancelled else StopReason.SUPERSEDED
+    if branch.cancel and branch.cancel.request == lease.request:
+        return RunStopped(StopReason.CANCELLED, branch.cancel.reason)
+    return RunStopped(StopReason.SUPERSEDED)
 
 
 class Keepalive:
@@ -127,18 +129,17 @@ class Keepalive:
         """Push a heartbeat if it is time, and raise RunStopped if the request must end."""
         self._process.heartbeat.touch()
         if self._process.withdrawal.is_set():
-            self._lease.withdraw(self._process.withdrawal.reason)
-            raise RunStopped(StopReason.CANCELLED)
+            raise RunStopped(StopReason.CANCELLED, self._process.withdrawal.reason)
         if self._process.stop.is_set() and self._hands_back:
             raise RunStopped(StopReason.STOPPING)
         has_moved = self.beat(step) is Pushed.STALE
         if has_moved or time.monotonic() - self._last_look >= self._between_looks:
             self._last_look = time.monotonic()
-            if reason := _look(self._lease):
-                raise RunStopped(reason)
+            if stopped := _look(self._lease):
+                raise stopped
             if cancel := self._forwarder.cancellation(self._lease.branch, self._lease.request):
-                self._lease.cancel(cancel)
-                raise RunStopped(StopReason.CANCELLED)
+                # The answer repeats only a cancellation that is on its branch already, below what is signed.
+                raise RunStopped(StopReason.CANCELLED, cancel.reason)
 
     def check_process(self) -> None:
         """Raise InfrastructureError if this process no longer has its state folder."""

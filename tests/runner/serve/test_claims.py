@@ -13,6 +13,7 @@ import pytest
 
 from bridge.bus import history, wire
 from bridge.bus.wire import State
+from bridge.client import Client
 from bridge.errors import ExitCode, GitError
 from runner.bus.bus import Bus, Pushed
 from runner.job.command import Ready
@@ -350,20 +351,26 @@ class TestRequester:
         assert runs(count) == 0
         assert client.verify(branch).holds
 
+    @pytest.mark.parametrize("session", [None, "claude/session"])
     def test_a_cancel_while_it_runs_ends_the_job_promptly(
-        self, start, ask, client, git, bus, count, wait_for
+        self, start, keyed, clone, folder, git, bus, count, wait_for, monkeypatch, session
     ):
-        start()
-        branch = ask("wait")
+        """Also one on a session's branch, whose answer holds too, although the cancellation is not on its branch."""
+        monkeypatch.setenv("KAKEYA_PRESETS", str(folder))
+        git(clone, "push", "--quiet", "origin", "HEAD:claude/session")
+        client = Client(clone, public_key=str(keyed.key()))
+        start(bus={"forward": ["claude/*"]})
+        run = client.run("wait", on_branch=session)
         wait_for(lambda: runs(count) == 1)
-        client.cancel(branch)
+        run.cancel("enough")
 
-        status = client.wait(branch, timeout=120)  # the job waits for ever
+        status = run.wait(timeout=120)  # the job waits for ever
 
         assert (status.state, status.exit_code) == (State.CANCELLED, ExitCode.CANCELLED)
+        assert status.detail == "the requester cancelled it: enough"
         assert runs(count) == 1
-        assert len(finals(git, bus, branch)) == 1
-        assert client.verify(branch).holds
+        assert len(finals(git, bus, run.branch)) == 1
+        assert run.verify().signed
 
     @pytest.mark.long
     def test_a_push_in_the_middle_supersedes_the_run(self, start, ask, client, requester, count, wait_for):
