@@ -1,4 +1,4 @@
-"""A wheel of this checkout, installed into a fresh environment, serves a model's job as README.md says.
+"""A wheel of this checkout, installed into a fresh environment and a clean home, serves jobs as README.md says.
 
 Packages come from the index that pip is set up for; without one the test is skipped. Nothing runs in the checkout.
 """
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,11 @@ from packaging.requirements import Requirement
 from tests.repo import console
 
 ENGINE = "mac" if sys.platform == "darwin" else "cpu"
+IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "A Requester"), ("EMAIL", "requester@example.invalid"))
+}
 PRESET = ("k3-native-baseline", "-p", "n_samples=1", "-p", "max_new_tokens=8")
 
 pytestmark = [pytest.mark.bus, pytest.mark.long, pytest.mark.timeout(1200)]
@@ -39,6 +44,8 @@ class Machine:
     """A machine that has Python and git, and nothing of ours but what is installed into its environment."""
 
     home: Path
+    # Where pip looks, if not in the index that it is set up for.
+    index: dict[str, str] = field(default_factory=dict)
 
     @property
     def programs(self) -> Path:
@@ -53,7 +60,12 @@ class Machine:
         }
         path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
         # pip would compile all that the engine brings; what is used of it is compiled when it is first imported.
-        return kept | {"HOME": str(self.home), "PATH": path, "LANG": "C.UTF-8", "PIP_NO_COMPILE": "1"}
+        return (
+            kept
+            | IDENTITY
+            | {"HOME": str(self.home), "PATH": path, "LANG": "C.UTF-8", "PIP_NO_COMPILE": "1"}
+            | self.index
+        )
 
     def run(
         self, *argv: str, cwd: Path | None = None, check: bool = True
@@ -77,7 +89,15 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
 
 
 @pytest.fixture(scope="module")
-def serving(machine: Machine, wheel: Path, weights: Path) -> Iterator[tuple[Machine, Path, str]]:
+def house(machine: Machine, wheel: Path, weights: Path) -> Path:
+    """A folder with all the wheels that README's line installs: the index is asked once."""
+    folder = machine.home / "house"
+    machine.run("pip", "wheel", "--quiet", "-w", str(folder), f"{wheel}[{ENGINE}]", str(weights))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def serving(machine: Machine, wheel: Path, weights: Path, house: Path) -> Iterator[tuple[Machine, Path, str]]:
     """Follow "Serve jobs" up to a runner that serves; yield the machine, the bus and what `check` said."""
     bus = machine.home / "bus.git"
     machine.run("git", "init", "--quiet", "--bare", str(bus))
@@ -91,6 +111,7 @@ def serving(machine: Machine, wheel: Path, weights: Path) -> Iterator[tuple[Mach
     # What is asked of the runner follows.
     commands = commands[: commands.index(["kakeya-runner", "serve"]) + 1]
     assert commands[0] == ["pip", "install", f"{wheel}[{ENGINE}]", str(weights)]
+    machine.index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(house)}
     said = [machine.run(*words).stdout for words in commands[:-1]]
     log = machine.home / "serve.log"
     with log.open("wb") as out:
@@ -116,19 +137,34 @@ def test_nothing_comes_from_the_checkout(serving):
     assert all(Path(path).is_relative_to(machine.home) for path in done.stdout.split()), done.stdout
 
 
-def test_a_model_s_job_is_asked_for_and_answered(serving):
+@pytest.fixture(scope="module")
+def clone(serving) -> Path:
     machine, bus, _ = serving
-    clone = machine.home / "clone"
-    machine.run("git", "clone", "--quiet", str(bus), str(clone))
-    who = ("-c", "user.name=A Requester", "-c", "user.email=requester@example.invalid")
-    machine.run("git", *who, "commit", "--quiet", "--allow-empty", "-m", "A workload", cwd=clone)
-    machine.run("git", "push", "--quiet", "origin", "HEAD:main", cwd=clone)
+    machine.run("git", "clone", "--quiet", str(bus), "clone")
+    return machine.home / "clone"
+
+
+def test_the_lines_that_follow_end_in_a_signed_and_verified_answer(serving, clone):
+    machine, _, _ = serving
+    lines = [step.command for step in console.steps(console.section("Serve jobs"))]
+    ask = lines[lines.index("kakeya-runner serve") + 1 :]
+
+    said = [machine.run("/bin/sh", "-ec", line, cwd=clone).stdout for line in ask]
+
+    last = said[-1].splitlines()[-1]
+    assert last.startswith("verified: succeeded, ACCEPTED, signed by ")
+    assert last.endswith("'s key")
+    assert "no key" not in (machine.home / "serve.log").read_text()
+
+
+def test_a_model_s_job_is_asked_for_and_answered(serving, clone):
+    machine, _, _ = serving
 
     asked = machine.run("kakeya", "run", *PRESET, "--wait", "10m", "--json", cwd=clone, check=False)
 
     assert asked.returncode == 0, asked.stdout + asked.stderr + (machine.home / "serve.log").read_text()
     fetched = machine.run("kakeya", "fetch", cwd=clone)
-    (report,) = clone.glob("kakeya-results/*/results/research/*.json")
+    (report,) = clone.glob("kakeya-results/k3-*/results/research/*.json")
     assert json.loads(report.read_text())["kind"] == "kakeya.native", fetched.stdout
 
 
@@ -143,9 +179,8 @@ def test_a_wheel_asks_only_for_packages_of_others_by_name_and_version(wheel, wei
     assert [need for need in asked if need.url or need.name.startswith("kakeya")] == []
 
 
-def test_a_folder_of_wheels_is_enough_to_install_without_an_index(machine, wheel, weights, tmp_path):
-    house, venv = tmp_path / "house", tmp_path / "venv"
-    machine.run("pip", "wheel", "--quiet", "-w", str(house), str(wheel), str(weights))
+def test_a_folder_of_wheels_is_enough_to_install_without_an_index(machine, house, tmp_path):
+    venv = tmp_path / "venv"
     machine.run(sys.executable, "-m", "venv", str(venv))
     names = ("kakeya-bridge", "kakeya-bridge-models")
     machine.run(str(venv / "bin" / "pip"), "install", "--no-index", "--find-links", str(house), *names)
