@@ -114,7 +114,8 @@ def answer(made, bus, clone, git, runners, tmp_path) -> Answer:
         runner.stop()
         branch = run.branch
         shutil.copytree(bus, kept)
-    return Answer(client, branch, bus, tmp_path / "out", git)
+    # A client that has read no preset yet, whichever test comes first.
+    return Answer(Client(clone, presets=presets), branch, bus, tmp_path / "out", git)
 
 
 def test_an_untouched_answer_holds(answer):
