@@ -35,15 +35,17 @@ class _Loader(_Safe):
             raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} stands twice", node.start_mark)
         return super().construct_mapping(node, deep=deep)
 
-    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        number = super().construct_yaml_int(node)
-        if re.match(r"[-+]?0[0-9_]|.*:", node.value):
+    def construct_number(self, node: yaml.ScalarNode) -> float:
+        construct = self.construct_yaml_int if node.tag.endswith("int") else self.construct_yaml_float
+        number: float = construct(node)
+        if re.match(r"[-+]?0[0-9_]+\Z|.*:", node.value):
             message = f"{node.value} is {number} in YAML 1.1 alone: write a decimal number, or quote a text"
             raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
         return number
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
 
 
 def read_yaml(path: Path, error: type[KakeyaError] = PresetError) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bridge.bus import branch_names
 from bridge.errors import ExitCode, InfrastructureError, KakeyaError, UsageError
@@ -31,7 +32,7 @@ NAME = "direct"
 # How many jobs may wait for the machine in this way, each with a process.
 MOST_WAITING = 16
 # Nobody reads the private bus while the job runs.
-_QUIET = {"poll_s": 3600.0, "idle_poll_s": 3600.0, "lease_s": 86_400.0, "presence_s": None}
+_QUIET: dict[str, Any] = {"poll_s": 3600.0, "idle_poll_s": 3600.0, "lease_s": 86_400.0, "presence_s": None}
 
 
 class WithdrawnError(KakeyaError):

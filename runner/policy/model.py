@@ -33,7 +33,8 @@ _PATTERN = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*(?:/|-)\*")
 # An IPv6 address has brackets.
 _LFS_HOST = r"^([a-z0-9][a-z0-9.-]{0,252}|\[[0-9a-f:.]{2,45}\])(:[0-9]{1,5})?$"
 
-_MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+# No longer than a file's name.
+_MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,254}")
 _LONGEST_LEASE_S = 900.0
 
 INTERPRETER = "KAKEYA_MAC_PYTHON"
@@ -41,7 +42,8 @@ CLUSTER, CLUSTER_BACKEND = "KAKEYA_CLUSTER", "KAKEYA_CLUSTER_BACKEND"
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    # Strict, because YAML reads a plain `yes` as true, which would count as 1.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 def _without_nul(path: Path) -> Path:
@@ -61,7 +63,7 @@ def default_state() -> Path:
     return environment.state_home() / "runner"
 
 
-_File = Annotated[Path, AfterValidator(_without_nul)]
+_File = Annotated[Path, Field(strict=False), AfterValidator(_without_nul)]
 # With ``~`` expanded.
 _WholePath = Annotated[_File, AfterValidator(_absolute)]
 

@@ -163,6 +163,8 @@ WRONG = [
     pytest.param(_bus(patterns=["+mac-bridge/*"]), "must be a prefix", id="forced"),
     pytest.param(_bus(patterns=["mac-bridge/*\n"]), "must be a prefix", id="pattern-ends-a-line"),
     pytest.param(_bus(lease_s=0), "bus.lease_s", id="no-lease"),
+    pytest.param(_bus(poll_s=True), "bus.poll_s: must be a number, not true", id="yes-for-a-number"),
+    pytest.param(_with(retention={"keep": True}), "retention.keep: must be a whole number", id="keep-yes"),
     pytest.param(GOOD | {"labels": ["M4 Max"]}, "labels.0: must be letters, digits", id="label"),
     pytest.param(GOOD | {"labels": [f"l{i}" for i in range(33)]}, "labels: ", id="labels"),
 ]

@@ -18,6 +18,7 @@ REFUSED = {
     "an octal number": ("a: 010", "010 is 8 in YAML 1.1 alone"),
     "a negative octal number in a list": ("a: [-0_7]", "-0_7 is -7 in YAML 1.1 alone"),
     "a number in minutes": ("a: {b: 1:30}", "1:30 is 90 in YAML 1.1 alone"),
+    "a decimal number in minutes": ("a: 1:30.5", "1:30.5 is 90.5 in YAML 1.1 alone"),
     "an object of Python": ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
     "no text": ("a: \x01", "not valid YAML"),
     "too deep": ("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, "nested deeper than 32 levels"),
@@ -50,8 +51,8 @@ def test_a_value_may_be_named_again(tmp_path):
 
 
 def test_numbers_that_every_version_reads_alike_are_read(tmp_path):
-    (tmp_path / "x.yaml").write_text("a: [0, -10, 1_000, 0x1F, '010', '1:30', 1.5, 08]\n")
-    assert read_yaml(tmp_path / "x.yaml")["a"] == [0, -10, 1000, 31, "010", "1:30", 1.5, "08"]
+    (tmp_path / "x.yaml").write_text("a: [0, -10, 1_000, 0x1F, '010', '1:30', 1.5, 00.5, 08]\n")
+    assert read_yaml(tmp_path / "x.yaml")["a"] == [0, -10, 1000, 31, "010", "1:30", 1.5, 0.5, "08"]
 
 
 @pytest.mark.long
