@@ -20,6 +20,7 @@ class BlobId:
     """A blob that is stored already."""
 
     oid: str
+    mode: str = "100644"
 
 
 Files = Mapping[str, bytes | BlobId | None]
@@ -204,8 +205,8 @@ def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
     for name, content in here.items():
         entries.pop(name, None)
         if content is not None:
-            oid = content.oid if isinstance(content, BlobId) else writer.blob(content)
-            entries[name] = ("100644", oid)
+            blob = content if isinstance(content, BlobId) else BlobId(writer.blob(content))
+            entries[name] = (blob.mode, blob.oid)
     for name, inner in below.items():
         mode, start = entries.get(name, ("", None))
         if mode != "040000" or name in here:

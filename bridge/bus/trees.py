@@ -17,7 +17,7 @@ def files_below(git: Git, commit: str, folder: str) -> dict[str, Entry]:
     """Return all entries below a folder of a commit except folders, by path; nothing if there is no such folder."""
     path = f"{commit}:{folder}"
     there = objects.locate(git, [path]).get(path)
-    return _differing(git, folder, None, there.oid if there else None)
+    return _differing(git, folder, None, there.oid if there and there.kind == "tree" else None)
 
 
 def changed_paths(git: Git, before: str, after: str) -> list[str]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from bridge.bus import history, objects, trees, wire
 from bridge.bus.history import RequestBranch
@@ -202,11 +203,12 @@ def _check_request(git: Git, branch: RequestBranch, result: Result) -> tuple[Req
 
 
 def _altered_workload(git: Git, branch: RequestBranch, result: Result) -> list[str]:
-    """Check that only the answer's own files changed between request and answer."""
+    """Check that only the answer's own files, and what was in their way, changed between request and answer."""
     if not history.is_ancestor(git, result.request, branch.tip):
         return []
     changed = trees.changed_paths(git, result.request, branch.tip)
     listed = {*own_paths(result), *_OF_BRANCHES}
+    listed |= {str(folder) for path in listed for folder in PurePosixPath(path).parents}
     # The list of files covers the answer's folder, except the manifest, which must not change.
     answers = {path for path in changed if path in listed or path.startswith(f"{wire.FOLDER}/")}
     altered = [path for path in changed if path == wire.REQUEST or path not in answers]

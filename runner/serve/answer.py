@@ -304,9 +304,9 @@ def _upon(bus: Bus, signer: "Signer | None", pending: Pending, parent: str) -> s
 
 def _what_is_signed(git: Git, lease: Lease, answer: Mapping[str, bytes]) -> Mapping[str, bytes]:
     """Return the answer's files, and the manifest of the request."""
-    if lease.manifest is None:
+    if lease.manifest is None or not lease.manifest.is_file:
         return answer
-    (manifest,) = objects.read_many(git, [lease.manifest], max_bytes=wire.MAX_FILE)
+    (manifest,) = objects.read_many(git, [lease.manifest.oid], max_bytes=wire.MAX_FILE)
     return answer if manifest is None else {**answer, wire.REQUEST: manifest}
 
 

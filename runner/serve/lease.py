@@ -41,8 +41,8 @@ class Lease:
         self._author = author
         self._bus = author.bus
         entry = objects.entry_at(self._bus.git, branch.request, wire.REQUEST)
-        # The manifest's blob, which is part of each commit of a state.
-        self.manifest = entry.oid if entry and entry.is_file else None
+        # The manifest's entry, whatever it is, which is part of each commit of a state. A folder there is not kept.
+        self.manifest = entry if entry and entry.kind != "tree" else None
         self.request_branch = branch
         self.budget = self._bus.budget
         self.branch = branch.name
@@ -131,7 +131,7 @@ class Lease:
         self._author.ledger.record_write(branch=self.branch, salt=now.salt)
         content: dict[str, bytes | BlobId | None] = {wire.FOLDER: None, **files, wire.STATE: now.to_bytes()}
         if self.manifest:
-            content[wire.REQUEST] = BlobId(self.manifest)
+            content[wire.REQUEST] = BlobId(self.manifest.oid, self.manifest.mode)
         if self.request_branch.cancel:
             content[wire.CANCEL] = self.request_branch.cancel.to_bytes()
         builder = writer or self.writer()

@@ -113,6 +113,43 @@ def test_entries_that_fit_no_object_are_passed_on_and_the_request_is_answered(st
         assert checks["files"], what
 
 
+def _where_answers_go(s: Stranger, manifest: bytes) -> dict[str, list[tuple[bytes, bytes, str]]]:
+    """Return entries of requests with something else where an answer has a file or a folder, or an odd manifest."""
+    blob, link, commit = s.blob(manifest), s.blob(b"elsewhere"), s.git.text("rev-parse", "main")
+    honest = (b"40000", b".mac-bridge", s.tree((b"100644", b"request.json", blob)))
+    others = {"file": (b"100644", blob), "link": (b"120000", link), "submodule": (b"160000", commit)}
+    found = {}
+    for kind, (mode, oid) in others.items():
+        found[f"{kind} for results"] = [honest, (mode, b"results", oid)]
+        research = s.tree((mode, b"research", oid))
+        found[f"{kind} for research"] = [honest, (b"40000", b"results", research)]
+        found[f"{kind} for the folder"] = [(mode, b".mac-bridge", oid)]
+    for mode, oid in ((b"100755", blob), (b"120000", link), (b"160000", commit)):
+        folder = s.tree((mode, b"request.json", oid))
+        found[f"manifest with {mode.decode()}"] = [(b"40000", b".mac-bridge", folder)]
+    return found
+
+
+def test_an_answer_verifies_whatever_was_where_it_has_its_files(stranger, presets):
+    script = "echo 1 >results/research/a.txt"
+    reports = presets(
+        reports={"steps": [{"argv": ["/bin/sh", "-c", script]}], "collect": ["results/research/*.txt"]}
+    )
+    branches = {}
+    for what in _where_answers_go(stranger, b""):
+        _, manifest = stranger.manifest(preset="reports", nonce=(nonce := new_nonce()))
+        branches[what] = f"mac-bridge/reports-{nonce}"
+        stranger.put(branches[what], stranger.tree(*_where_answers_go(stranger, manifest)[what]))
+    reader = Client(stranger.client.git.directory, presets=reports, public_key=stranger.keyed.key())
+    stranger.keyed.handle(preset_folder=str(reports))
+
+    for what, branch in branches.items():
+        is_refused = what.endswith(("for the folder", "120000", "160000"))
+        assert stranger.state(branch)[0] is (State.REFUSED if is_refused else State.SUCCEEDED), what
+        report = reader.verify(branch)
+        assert [check for check in report.checks if check.ok is False] == [], what
+
+
 # Row 84: what a runner inherits from whoever starts it.
 
 GIT = {
