@@ -10,7 +10,7 @@ from functools import partial
 
 from bridge.bus import objects
 from bridge.bus.notes import REF, change_note, subject_of
-from bridge.errors import InfrastructureError, KakeyaError
+from bridge.errors import InfrastructureError, KakeyaError, UsageError
 from bridge.presets import Presets
 from bridge.verify.public_keys import Pin
 from runner.bus.backoff import Retry
@@ -56,8 +56,13 @@ class AnswerNotes:
         bus = self._bus
         for _ in range(_ATTEMPTS if notes else 0):
             tip = bus.fetch_reference(REF)
-            for commit, text in notes.values():
-                change_note(bus.git, commit, WHO, partial(merged, new=text))
+            for name, (commit, text) in list(notes.items()):
+                try:
+                    change_note(bus.git, commit, WHO, partial(merged, new=text))
+                except UsageError as error:
+                    # Somebody made this commit's note too large. Those of others are written.
+                    self._tell(f"{name} is not noted: {error.message}")
+                    del notes[name]
             new = objects.resolve(bus.git, REF)
             if new in (None, tip) or bus.push_reference(REF, new, expect=tip):
                 return

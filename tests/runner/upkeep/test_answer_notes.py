@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.bus.notes import REF
+from bridge.bus.notes import NOTE_BYTES, REF
 from runner.bus.bus import Bus
 from runner.serve.compose import Composer
 from runner.serve.loop import once
@@ -123,3 +123,16 @@ def test_a_commit_that_is_too_large_is_not_built_upon(answer, keyed, git, bus, c
 
     assert git(bus, "rev-parse", REF) == note_by
     assert any("is too large" in line for line in keyed.told if REF in line)
+
+
+def test_a_note_that_is_too_large_keeps_no_other_from_being_written(answer, keyed, client, git, bus, clone):
+    git(clone, "notes", "--ref=kakeya", "add", "-F", "-", "HEAD", stdin="x" * (NOTE_BYTES + 1))
+    git(clone, "push", "--quiet", "origin", f"{REF}:{REF}")
+    full = client.run("noop").branch
+    git(clone, "commit", "--quiet", "--allow-empty", "-m", "Another")
+
+    (branch,) = answer()
+
+    assert git(bus, "notes", "--ref=kakeya", "show", git(clone, "rev-parse", "HEAD")).endswith(branch)
+    assert any(line.startswith(f"{full} is not noted: ") for line in keyed.told)
+    assert answer.waiting == []
