@@ -97,20 +97,23 @@ class Turn:
     def _is_behind(self) -> bool:
         """Return whether another runner that waits has its turn before this one."""
         assert self.folder  # noqa: S101 - only a shared turn asks
-        now, own = time.time(), (self._ran_at(self._name), self._name)
+        now = time.time()
+        own = (self._ran_at(self._name, now), self._name)
         for file in self.folder.glob(f"*{_WANT}"):
             name = file.name.removesuffix(_WANT)
             if (
                 name != self._name
                 and 0 <= now - _time_of(file) < _WANTS_S
-                and (self._ran_at(name), name) < own
+                and (self._ran_at(name, now), name) < own
             ):
                 return True
         return False
 
-    def _ran_at(self, name: str) -> float:
+    def _ran_at(self, name: str, now: float) -> float:
+        """Return when a runner's last job was; 0 if that is not known, or if the clock was set back since."""
         assert self.folder  # noqa: S101 - only a shared turn asks
-        return _time_of(self.folder / f"{name}{_RAN}")
+        ran_at = _time_of(self.folder / f"{name}{_RAN}")
+        return ran_at if ran_at <= now else 0.0
 
 
 def write_members(folder: Path, policies: Mapping[Path, Policy]) -> None:

@@ -288,6 +288,19 @@ class TestTurn:
         with one.hold() as is_held:
             assert is_held
 
+    def test_a_clock_that_was_set_back_keeps_nobody_waiting(self, tmp_path):
+        one, two = Turn(tmp_path, "one"), Turn(tmp_path, "two")
+        with one.hold():
+            pass
+        later = time.time() + 86_400
+        os.utime(tmp_path / "one.ran", (later, later))
+        with two.hold(), one.hold():
+            pass
+        with two.hold() as is_held:
+            assert not is_held
+        with one.hold() as is_held:
+            assert is_held
+
     def test_a_copy_of_the_lock_holds_it(self, tmp_path):
         one, two = Turn(tmp_path, "one"), Turn(tmp_path, "two")
         with one.hold():
