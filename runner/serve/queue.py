@@ -207,5 +207,4 @@ def _signed(commit: bytes, branch: RequestBranch, signers: Path) -> Requester | 
 
 
 def _label(requester: Requester) -> str:
-    *where, name = (part for part in requester if part not in ("here", "below"))
-    return ascii(" ".join(("".join(where), name)))[1:-1]
+    return ascii(f"{requester[0]}{''.join(requester[2:-1])} {requester[-1]}")[1:-1]
