@@ -64,6 +64,10 @@ def test_a_remote_bus_is_polled_and_pushed_to_gently(write, url, poll, pushes):
     assert bus.budget == pushes
 
 
+def test_a_setting_longer_than_the_name_of_a_model_is_a_text(write):
+    assert load_policy(write(GOOD | {"env": {"SEED": "0f" * 500}})).settings["SEED"] == "0f" * 500
+
+
 def test_a_missing_policy_is_named_with_the_command_that_writes_one(tmp_path):
     path = tmp_path / "nowhere.yaml"
 
