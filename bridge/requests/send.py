@@ -111,6 +111,10 @@ def _send_new(courier: Courier, sent: Sent, prepared: Prepared) -> Delivery:
         else:
             sent.forget(branch)
         raise
+    except KeyboardInterrupt as error:
+        error.add_note(f"{branch} may have been sent")
+        error.add_note(f"next: kakeya status {branch}, or kakeya cancel {branch}")
+        raise
     return Delivery(branch, commit, session=courier.session_name)
 
 

@@ -49,6 +49,9 @@ def run_program(cli: click.Command, name: str, argv: Sequence[str] | None = None
         if isinstance(error.__cause__, EOFError):
             # Click takes the end of any file for the end of standard input.
             _fail(error.__cause__, as_json=as_json)
+        # Click's own exception has the one that the signal raised as its cause.
+        for note in getattr(error.__cause__ or error, "__notes__", ()):
+            say(note)
         say("interrupted")
         sys.exit(ExitCode.INTERRUPTED)
     except (BrokenPipeError, PipeClosedError):

@@ -348,6 +348,20 @@ def test_an_interrupted_wait_ends_with_130_and_no_noise(kakeya, clone):
     assert said.endswith("interrupted\n")
 
 
+def test_an_interrupted_push_names_the_request_that_it_may_have_sent(clone, bus, git, wait_for):
+    hook = bus / "hooks" / "post-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nexec sleep 300\n")
+    hook.chmod(0o755)
+    sending = start(clone, "run", "noop")
+    wait_for(lambda: "noop" in git(bus, "for-each-ref"))
+    sending.send_signal(signal.SIGINT)
+    _, said = sending.communicate(timeout=120)
+    assert sending.returncode == 130
+    branch = git(bus, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/mac-bridge")
+    assert f"{branch} may have been sent\nnext: kakeya status {branch}" in said
+
+
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("args", [("presets",), ("list", "--json")])
 def test_a_reader_that_has_had_enough_hears_no_complaint(kakeya, clone, args):
