@@ -1,5 +1,6 @@
 """Runs a preset through a runner on this machine, and keeps its reports with the runs that vouch for them."""
 
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from bridge.presets import find_preset, load_presets
 from bridge.requests.status import Event
 from bridge.verify.run_file import SUFFIX, make_run_file, parts_of
 from bridge.verify.verdict import Conclusion
+from bridge.without_bus import needed_files
 
 RUNNER = "local-runner"
+_ELSEWHERE = "Name another folder."
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,14 @@ def run_preset(
         on_event: called with the states and pieces of log as they come.
 
     Raises:
-        UsageError: the engine is not installed, or preset and parameters do not fit.
+        UsageError: the engine is not installed, the preset reads a requester's files, or an argument does not fit.
         VerificationError: the answer does not hold.
     """
     known = find_preset(load_presets(preset_folder), preset)
+    if reason := needed_files(known):
+        message = f"the request {reason}, and a measurement here brings no files"
+        raise UsageError(message, fix=f"To run it in your clone and keep nothing: kakeya-runner try {preset}")
+    _check_place(out)
     with local_runner.stage(
         RUNNER, [preset], env, key_folder=key_folder, preset_folder=preset_folder,
         needs_engine=any(name.partition(".")[0] in ("mlx", "mlx_lm", "engine") for name in known.requires),
@@ -67,6 +74,15 @@ def run_preset(
         reports = _keep_reports(answer.folder, answer.result, out)
         return PresetRun(
             answer.result, answer.report.conclusion, reports, key_folder / local_runner.PUBLIC_KEY
+        )
+
+
+def _check_place(out: Path) -> None:
+    """Raise UsageError unless reports can be written into a folder, before they are measured."""
+    place = next(each for each in (out.absolute(), *out.absolute().parents) if each.exists())
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        raise UsageError(
+            f"cannot write into {out}: {place} is no folder that you may write to", fix=_ELSEWHERE
         )
 
 
@@ -86,5 +102,5 @@ def _keep_reports(folder: Path, result: Result, out: Path) -> list[Path]:
                 target.with_suffix(SUFFIX).write_bytes(run_file)
                 reports.append(target)
     except OSError as error:
-        raise UsageError(f"cannot write into {out}: {error.strerror}", fix="Name another folder.") from error
+        raise UsageError(f"cannot write into {out}: {error.strerror}", fix=_ELSEWHERE) from error
     return reports

@@ -37,31 +37,41 @@ def test_a_job_that_is_refused_is_refused_for_a_reason(tmp_path):
     assert "cannot be loaded" in ran.stderr
 
 
-def test_a_setting_that_the_preset_does_not_take_is_refused(tmp_path, monkeypatch, capsys):
-    """Otherwise the bundled model would be measured in place of the one that was meant."""
+SCRIPT = {"steps": [{"argv": ["${ENV:KAKEYA_MAC_PYTHON}", "${ENV:MY_SCRIPT}"]}]}
+MISTAKES = {
+    # Otherwise the bundled model would be measured in place of the one that was meant.
+    "a setting that it does not take": (SCRIPT, ["-e", "MODEL=x"], "takes no setting MODEL\n  It takes "),
+    "a setting that it lacks": (SCRIPT, [], "needs the setting MY_SCRIPT\n  Add -e MY_SCRIPT=VALUE."),
+    "code of the requester's": ({"code": "request"}, [], "runs the requester's own code, and a measurement"),
+    "no folder to write into": (
+        {},
+        ["--out", "mine.yaml/out"],
+        "mine.yaml is no folder that you may write to",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "args", "reason"), MISTAKES.values(), ids=MISTAKES)
+def test_what_cannot_be_measured_or_kept_does_not_run(tmp_path, monkeypatch, capsys, changes, args, reason):
+    steps = [{"argv": ["/bin/true"]}]
+    mine = {
+        "name": "mine",
+        "description": "x",
+        "code": "installed",
+        "timeout_s": 30,
+        "steps": steps,
+        **changes,
+    }
+    (tmp_path / "mine.yaml").write_text(json.dumps(mine))
     monkeypatch.chdir(tmp_path)
-    argv = ["kakeya", "measure", "k3-native-baseline", "-e", "KAKEYA_MAC_MODEL=x", "--out", "out"]
+    argv = ["kakeya", "measure", "mine", "--presets", ".", "--key-folder", "key", *args]
     monkeypatch.setattr(sys, "argv", argv)
     with pytest.raises(SystemExit) as ended:
         main()
 
     said = capsys.readouterr().err
-    assert (ended.value.code, (tmp_path / "out").exists()) == (2, False)
-    assert "the preset k3-native-baseline takes no setting KAKEYA_MAC_MODEL" in said
-    assert "KAKEYA_MAC_VERIFIER_PATH" in said
-
-
-def test_a_setting_that_lacks_a_value_is_asked_for_as_this_command_takes_it(tmp_path, monkeypatch, capsys):
-    steps = [{"argv": ["${ENV:KAKEYA_MAC_PYTHON}", "${ENV:MY_SCRIPT}"]}]
-    mine = {"name": "mine", "description": "x", "code": "installed", "timeout_s": 30, "steps": steps}
-    (tmp_path / "mine.yaml").write_text(json.dumps(mine))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["kakeya", "measure", "mine", "--presets", "."])
-    with pytest.raises(SystemExit) as ended:
-        main()
-
-    assert ended.value.code == 2
-    assert "needs the setting MY_SCRIPT\n  Add -e MY_SCRIPT=VALUE." in capsys.readouterr().err
+    assert (ended.value.code, reason in said) == (2, True), said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.yaml"]
 
 
 @pytest.mark.rows(1)
