@@ -158,8 +158,7 @@ def _git() -> Check:
     try:
         version = git.version()
     except ProcessError as error:
-        fix = "Install git and put it on the PATH."
-        return Check("git", ok=False, message=error.message, fix=fix, own_message=error.own_message)
+        return Check("git", ok=False, message=error.message, fix=error.fix, own_message=error.own_message)
     text, least = (".".join(map(str, numbers)) for numbers in (version, git.MINIMUM))
     if version < git.MINIMUM:
         return Check("git", ok=False, message=f"{text} is too old", fix=f"Install git {least} or newer.")

@@ -79,7 +79,10 @@ def start(
         )  # fmt: skip
     except OSError as error:
         message = f"cannot run {argv[0]}: {error.strerror or error}"
-        raise ProcessError(tuple(argv), None, message=message) from error
+        # A folder to run it in may be missing too.
+        is_missing = isinstance(error, FileNotFoundError) and error.filename == argv[0]
+        fix = f"Install {argv[0]} and put it on the PATH." if is_missing and "/" not in argv[0] else None
+        raise ProcessError(tuple(argv), None, message=message, fix=fix) from error
 
 
 class LimitEnforcer:
