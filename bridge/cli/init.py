@@ -34,9 +34,10 @@ def command(context: click.Context, *, as_json: bool) -> None:
     written = {name: _write(top, name) for name in (PRESET, SCRIPT, README)}
     lacks_lines = not written[README] and not _mentions_jobs(top / README)
     script = shlex.quote(str(top / SCRIPT))
+    git = "git" if Path.cwd() == top.resolve() else f"git -C {shlex.quote(str(top))}"
     steps = [
         f"kakeya-runner try time-sort -e TIME_SORT_SCRIPT={script}",
-        f"git add {PRESET} {SCRIPT} {README} && git commit -m 'Add a job' && git push",
+        f"{git} add {PRESET} {SCRIPT} {README} && {git} commit -m 'Add a job' && {git} push",
         _HAND_OVER.format(Path(PRESET).name, Path(SCRIPT).name),
         "kakeya run time-sort --wait",
     ]

@@ -32,7 +32,7 @@ _MODELS = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
 @option("-p --param params", multiple=True, metavar="K=V", help="Set a parameter of the preset; repeatable.")
 @option(
     "--presets folder", EXISTING_FOLDER, metavar="DIR",
-    help="Folder with the preset.  [default: KAKEYA_PRESETS, the policy's, or .kakeya/presets of this repository]",
+    help="Folder with the preset.  [default: KAKEYA_PRESETS, .kakeya/presets of this repository, or the policy's]",
 )  # fmt: skip
 @option(
     "-e --env settings", multiple=True, metavar="NAME=VALUE",
@@ -179,7 +179,8 @@ def _show(trial: Trial, folder: Path | None, rules: Policy, source: str) -> None
     say(f"{shown.state}: {one_line(result.reason.message)}")
     for note in trial.notes:
         say(f"note: {note}")
-    if folder and not shown.exit_code:
+    is_built_in = not folder or (not source and not (folder / f"{result.preset}.yaml").exists())
+    if not is_built_in and not shown.exit_code:
         is_policys = folder == rules.preset_folder
         where = f" from {source}" if source else ""
         copy = (

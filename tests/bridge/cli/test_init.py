@@ -49,6 +49,7 @@ def test_it_writes_the_example_that_the_project_shows(kakeya, repo):
     assert sorted(contents(EXAMPLE)) == sorted(NAMES)
     assert done.stdout.splitlines() == [f"wrote {name}" for name in NAMES]
     assert f"next: kakeya-runner try time-sort -e TIME_SORT_SCRIPT={repo}/jobs/time_sort.py" in done.stderr
+    assert f"git -C {repo} add {NAMES[0]}" in done.stderr
     assert "`preset_folder` in the policy" in done.stderr
     assert f"once {NAMES[0]} is on the remote's default branch" in done.stderr
 
