@@ -93,7 +93,10 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._db = sqlite3.connect(path, isolation_level="IMMEDIATE", timeout=30)
+        try:
+            self._db = sqlite3.connect(path, isolation_level="IMMEDIATE", timeout=30)
+        except sqlite3.Error as error:
+            raise InfrastructureError(f"cannot open the ledger {path}: {error}") from error
         try:
             fault = self._prepare()
             code = "damaged" if fault else None

@@ -10,6 +10,7 @@ import pytest
 
 from bridge.bus import history, presence, wire
 from bridge.bus.wire import State
+from bridge.errors import InfrastructureError
 from runner.admit.admission import admit
 from runner.admit.manifests import read_candidate
 from runner.bus.bus import Pushed
@@ -20,6 +21,7 @@ from runner.serve.lease import Lease
 from runner.serve.tracked import TrackedRequest
 from runner.state.archive import store
 from runner.state.identity import instance_of
+from runner.state.ledger import Ledger
 
 
 def scribble(path: Path) -> None:
@@ -150,6 +152,12 @@ def test_an_error_that_is_no_damage_moves_nothing(host, answered, monkeypatch):
     holder.close()
     assert path.exists()
     assert list(path.parent.glob("*.damaged-*")) == []
+
+
+def test_a_ledger_that_cannot_be_opened_is_no_bug(tmp_path):
+    (tmp_path / "ledger.sqlite").mkdir()
+    with pytest.raises(InfrastructureError, match=r"ledger\.sqlite: unable to open"):
+        Ledger(tmp_path / "ledger.sqlite")
 
 
 def test_a_folder_keeps_its_id_through_restarts_and_renames(tmp_path):
