@@ -145,10 +145,11 @@ def _logprobs(completion: Completion, piece: Piece) -> dict[str, list[Any]]:
     names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for token, logprob, best in piece.logprobs or []:
-        columns["tokens"].append(name_of(token))
+        name, more = name_of(token), len(text.add([token]))
+        columns["tokens"].append(name)
         columns["token_logprobs"].append(max(logprob, -9999.0))
         columns["top_logprobs"].append({name_of(each): max(value, -9999.0) for each, value in best})
-        columns["text_offset"].append(at)
-        at += len(text.add([token]))
+        columns["text_offset"].append(at + max(0, more - len(name)))  # behind characters that were given up
+        at += more
     completion.offsets[piece.index] = at
     return columns
