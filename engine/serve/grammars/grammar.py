@@ -28,10 +28,10 @@ def schema_grammar(schema: Any) -> str:
         raise ApiError(400, f"The JSON schema cannot be read: {error}", param="response_format") from error
 
 
-def _ours(schema: Any) -> Any:
+def _ours(schema: Any, options: dict[str, Any] = COMPACT) -> Any:
     """Return a schema with our options for llguidance: a client's own options could disable its checks."""
     schema = {} if schema is True else schema
-    return {**schema, "x-guidance": COMPACT} if isinstance(schema, dict) else schema
+    return {**schema, "x-guidance": options} if isinstance(schema, dict) else schema
 
 
 def after_thought(grammar: str, end: Sequence[int]) -> str:
@@ -53,17 +53,7 @@ def with_calls(answer: str, start: "Mark", end: "Mark", tools: Sequence[dict[str
     if tools is None:
         body, behind = _free("body", end)
     else:
-        calls = [
-            {
-                "type": "object",
-                "properties": {"name": {"const": tool["name"]}, "arguments": _parameters(tool)},
-                "required": ["name", "arguments"],
-                "additionalProperties": False,
-                "x-guidance": SPACED,
-            }
-            for tool in tools
-        ]
-        body = "body: " + " | ".join(f"%json {json.dumps(call)}" for call in calls)
+        body = "body: " + " | ".join(_call(tool, SPACED) for tool in tools)
         behind = f"line {end.rule}"
     return llguidance.LLMatcher.grammar_from_lark(
         "start: formatted | call+\n"
@@ -130,9 +120,12 @@ def _parameters(tool: dict[str, Any]) -> Any:
 
 def tools_grammar(tools: Sequence[dict[str, Any]]) -> str:
     """Return the grammar of a call to one of these functions: ``{"name":"...","arguments":{...}}``."""
-    calls = []
-    for tool in tools:
-        name = json.dumps(json.dumps(tool["name"]))[1:-1]
-        schema = json.dumps(_ours(_parameters(tool)))
-        calls.append(f'"{{\\"name\\":{name},\\"arguments\\":" %json {schema} "}}"')
+    calls = (_call(tool, COMPACT) for tool in tools)
     return llguidance.LLMatcher.grammar_from_lark("start: " + "\n  | ".join(calls))
+
+
+def _call(tool: dict[str, Any], options: dict[str, Any]) -> str:
+    """Return the rule for a call. Its schema stays a document of its own: references begin at its root."""
+    item, key = options.get("item_separator", ","), options.get("key_separator", ":")
+    head = f'{{"name"{key}{json.dumps(tool["name"])}{item}"arguments"{key}'
+    return f'{json.dumps(head)} %json {json.dumps(_ours(_parameters(tool), options))} "}}"'

@@ -41,7 +41,13 @@ WEATHER = {
         },
     },
 }
-CLOCKS = [{"name": "now"}]
+TREE = {
+    "type": "object",
+    "properties": {"v": {"$ref": "#/$defs/n"}, "of": {"$ref": "#"}},
+    "additionalProperties": False,
+    "$defs": {"n": {"type": "integer"}},
+}
+CLOCKS = [{"name": "now"}, {"name": "grow", "parameters": TREE}]
 CLOCK = {"type": "function", "function": {"name": "now"}}
 TURN = [{"role": "user", "content": "Tell me of somebody."}]
 
@@ -201,6 +207,7 @@ def test_drafts_are_cut_at_the_first_refused_token(tiny):
 
 
 JSON_CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+TREE_CALL = JSON_CALL.replace("now", "grow").replace("{}", '{"v": 1, "of": {"v": 2}}')
 OTHER_CALL = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
 
 
@@ -210,7 +217,8 @@ OTHER_CALL = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
     [
         ('["a",1]', True, True),
         (JSON_CALL, True, True),
-        (f"{JSON_CALL}\n{JSON_CALL}", True, True),
+        (f"{JSON_CALL}\n{TREE_CALL}", True, True),
+        (TREE_CALL.replace("2", '"2"'), False, True),
         (OTHER_CALL, False, True),
         (JSON_CALL.replace("now", "other"), False, True),
         ('["a",1]' + JSON_CALL, False, False),
