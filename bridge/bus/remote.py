@@ -66,8 +66,13 @@ class Remote:
         known = git_output.lines(git("remote").stdout)
         is_address = ("/" in name or parse(name).kind is not Kind.FOLDER) and not name.startswith("-")
         if name not in known and not is_address:
-            add = "Add one with: git remote add origin URL"
-            fix = Advice(f"Remotes here: {', '.join(known)}. Choose one with ", REMOTE, ".") if known else add
+            fix: str = "Add one with: git remote add origin URL"
+            if known:
+                fix = Advice(
+                    f"Remotes here: {', '.join(known)}. Choose one with ",
+                    REMOTE,
+                    ", or for all commands: git config kakeya.bus NAME",
+                )
             raise UsageError(f"this repository has no remote {name!r}", fix=fix)
         if name in known and "=" not in name:
             # A mirror would push all branches, with force, and git refuses to push a single one from it.

@@ -210,7 +210,8 @@ def test_an_unknown_remote_is_told_with_those_that_are_known(clone, git):
     git(clone, "remote", "add", "second", "/nowhere")
     with pytest.raises(UsageError, match="no remote 'orgin'") as caught:
         Remote.of(Git.of_user(clone), "orgin")
-    assert caught.value.fix == "Remotes here: origin, second. Choose one with --remote."
+    always = "or for all commands: git config kakeya.bus NAME"
+    assert caught.value.fix == f"Remotes here: origin, second. Choose one with --remote, {always}"
 
 
 @pytest.mark.parametrize("name", ["--upload-pack=/bin/x", "-u/x", "--receive-pack=a:b"])
