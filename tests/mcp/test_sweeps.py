@@ -24,6 +24,7 @@ def test_an_agent_sends_awaits_and_lists_a_sweep(served):
         refused = await agent.bad("kakeya_fetch", request=group)
         assert "is a group of 3 points: name one of them" in refused["error"]
         assert "kakeya_list" in refused["fix"]
+        assert "is not the id of a group" in (await agent.bad("kakeya_list", group="mine"))["error"]
         assert (await agent.good("kakeya_fetch", request=rows[0]["branch"]))["exit_code"] == 0
 
     served.play(scene)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from bridge.bus import branch_names
 from bridge.bus.branch_names import age_sort_key
+from bridge.common.advice import Advice, command
+from bridge.errors import UsageError
 from bridge.presets.points import MOST_POINTS
 
 GROUP = re.compile(r"[0-9a-f]{12}")
@@ -32,6 +34,13 @@ class Place:
     def digits(self) -> str:
         """The first 16 digits of the point's nonce after the time."""
         return f"{self.group}{self.index:02x}{self.count:02x}"
+
+
+def check_group(text: str) -> None:
+    """Raise UsageError unless a text can be the id of a group."""
+    if not GROUP.fullmatch(text):
+        fix = Advice("Give the 12 hexadecimal digits that ", command("run"), " printed.")
+        raise UsageError(f"{text!r} is not the id of a group", fix=fix)
 
 
 def place_of(branch: str) -> Place | None:
