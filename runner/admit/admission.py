@@ -134,7 +134,8 @@ def _check_replay(branch: RequestBranch, request: Request, ledger: Ledger) -> No
     if not earlier:
         return
     is_new_branch = earlier.state == FENCED and branch.state is None
-    if earlier.request != branch.request or earlier.state in set(wire.EXIT_CODES) or is_new_branch:
+    has_answer = earlier.published is not None or earlier.state in set(wire.EXIT_CODES)
+    if earlier.request != branch.request or has_answer or is_new_branch:
         message = f"the nonce {request.nonce} was used before, by the request {earlier.request[:12]}"
         raise Refusal("replayed", message)
 

@@ -12,8 +12,10 @@ from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import new_nonce
 from bridge.bus.wire import State
 from bridge.errors import ExitCode
+from bridge.system.git import Git
 from runner.admit.admission import admit
 from runner.admit.manifests import read_candidate
+from runner.serve.compose import Composer
 from runner.state.ledger import FENCED
 
 NOW = int(time.time())
@@ -378,6 +380,20 @@ class TestReplay:
         requester.push(before.request, branch, force=True)
 
         assert host.answer(branch) == before
+        assert not host.ran.exists()
+
+    def test_an_answer_that_the_bus_lost_is_given_again_though_the_claim_was_fenced_since(self, host, done):
+        """The branch is set back to this runner's claim, which another one seemed to have taken over."""
+        branch, _ = done
+        before, git = host.result(branch), Git.isolated(host.bus)
+        git("update-ref", f"refs/heads/{branch}", f"refs/heads/{branch}~1")
+        with host.context(bus={"lease_s": 1, "max_lease_s": 1}) as context:
+            context.ledger.mark_settled(branch=branch, state=FENCED)
+            poller = Composer(context).poller()
+            while host.result(branch) is None:
+                poller.poll()
+
+        assert host.result(branch) == before
         assert not host.ran.exists()
 
     def test_a_request_whose_answer_was_dropped_does_not_run_on_a_new_branch(self, host, requester):
