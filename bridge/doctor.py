@@ -230,7 +230,7 @@ def _unpinned(client: Client) -> Check | None:
 
 _DOES = {
     Availability.FREE: "is free",
-    Availability.QUIET: "was free when it was last seen, and may be gone",
+    Availability.QUIET: "was free when it last reported, as it does every few minutes while idle",
     Availability.FAULT: "reports a fault",
     Availability.BUSY: "is busy",
     Availability.MAINTENANCE: "is in maintenance",
