@@ -53,7 +53,7 @@ def _text(sink: Sink, key: str, quote: str) -> Chars[None]:
     sink.write('"')
     pending = ""
     while pending != quote:
-        character = yield
+        character = yield True
         if not character:
             raise NoCallError(key)
         pending += character
@@ -71,7 +71,7 @@ def _value(first: str, quote: str) -> Chars[tuple[str, str]]:
     depth += first in ("{", "[")
     tail = ""
     while True:
-        character = yield
+        character = yield quoted
         if not character:
             raise NoCallError(first)
         if not quoted and not depth and character in ",}":

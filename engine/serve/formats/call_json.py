@@ -269,7 +269,7 @@ def _container(opening: str, put: Put, depth: int) -> Chars[None]:
 def _string(put: Put) -> Chars[None]:
     """Read a string after its opening quote. Halves of surrogate pairs are refused: no client can write them."""
     put('"')
-    while (character := (yield)) != '"':
+    while (character := (yield True)) != '"':
         if character < " ":  # or at the end, which is empty
             raise NoCallError("a control character")
         if character != "\\":

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from engine.serve.formats.calls import Functions
 
 T = TypeVar("T")
-# A generator that reads characters: it is sent single characters, and an empty text at the end.
-Chars = Generator[None, str, T]
+# A generator that reads characters: it is sent single characters, and an empty text at the end. It yields True while a
+# text is open whose end is written, such as a quote: until then, a mark is a part of the text.
+Chars = Generator[Any, str, T]
 Event = tuple[str, Any]  # ("call", name, arguments and id), ("arguments", more of them) or ("text", no call)
 
 SHORT = 64  # characters of a call that is read once it is complete
@@ -99,6 +100,7 @@ class CallText:
         self._prompted = 0  # characters of it that belong to the prompt
         self.rest = ""  # the text after a fault
         self.begun = False  # whether a part of a call was given out
+        self.quoted = False  # whether a text is open whose end is written
         self.refuted = False  # whether the rest is text
         self.broken = False  # whether a call was given out that is not whole
 
@@ -139,11 +141,12 @@ class CallText:
 
     def _takes(self, character: str) -> bool:
         """Return whether the next character, or the end, may belong to a call."""
+        self.quoted = False
         if self._chars is None:
             return len(self._raw) < LONGEST
         try:
             with suppress(StopIteration):
-                self._chars.send(character)
+                self.quoted = bool(self._chars.send(character))
         except UnknownFormError:
             self._chars = None
             return not self.begun

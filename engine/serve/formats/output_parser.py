@@ -136,8 +136,14 @@ class OutputParser:
                 self._state = "text"
             elif marks:
                 at, mark, state = min(marks)
-                deltas += self._cross(self._buffer[:at], state)
-                self._buffer = self._buffer[at + len(mark) :]
+                before, self._buffer = self._buffer[:at], self._buffer[at + len(mark) :]
+                if self._state == "call" and self._call is not None:
+                    deltas += self._give(before)
+                    before = ""
+                if self._call is not None and self._call.quoted:
+                    deltas += self._give(mark)
+                else:
+                    deltas += self._cross(before, state)
             elif not self._refuted(deltas):
                 return deltas + (self._last(cut=cut) if last else self._certain())
         self._buffer = self._buffer if self._begun else self._buffer.lstrip()

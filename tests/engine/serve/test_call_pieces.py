@@ -138,6 +138,12 @@ FORMS = {
     "kimi k3": ("kimi_k3", xml('<|open|>call tool="write" index="1"<|sep|>', K3, "<|close|>call<|sep|>")),
 }
 PIECES = set(FORMS) - {"arguments in a string", "arguments before the name"}
+QUOTING = (
+    "json",
+    "mistral",
+    "kimi_k2",
+    "gemma4",
+)  # parsers of forms whose texts end with a mark of their own
 
 
 @pytest.fixture(params=["mlx-lm", "without mlx-lm"])
@@ -198,6 +204,18 @@ def test_a_call_in_pieces_is_the_whole_one(form):
             assert (first["name"], len(deltas) > 50) == ("write", True)
             longest = max(len(each["tool_calls"][0]["function"]["arguments"]) for each in deltas)
             assert longest < 200
+
+
+@pytest.mark.usefixtures("parsers")
+@pytest.mark.parametrize("text", ["a</c>", "</c><c>", f"{BIG}</c>{BIG}"], ids=["short", "both", "long"])
+@pytest.mark.parametrize("form", sorted(form for form in PIECES if FORMS[form][0] in QUOTING))
+def test_a_mark_in_a_quoted_text_ends_no_call(form, text):
+    """As in the source of a chat template, which an agent writes."""
+    module, write = FORMS[form]
+    for size in (0, 1, 10_000):
+        message, _, parts = told(f"<c>{write({'path': text, 'text': text})}</c>\nso", size, module)
+        assert functions(message) == [("write", {"path": text, "text": text})], size
+        assert (message["content"], parts.broken) == ("so", False)
 
 
 @pytest.mark.usefixtures("parsers")
