@@ -15,7 +15,7 @@ from bridge.errors import UsageError
 from bridge.presets import Presets, split_params
 from bridge.presets.params import Value
 from bridge.requests import idempotency
-from bridge.requests.groups.names import GROUP, group_of
+from bridge.requests.groups.names import GROUP, check_group, group_of
 from bridge.requests.outbox import DEFAULT_REMOTE, find_branch, no_such_request, place_of
 from bridge.requests.request_commit import identity
 from bridge.requests.status import Status
@@ -198,7 +198,12 @@ class Buses:
         """Return the newest requests of all buses, newest first, each with its bus; and each bus's outcome.
 
         With ``group``, all requests of that group are returned.
+
+        Raises:
+            UsageError: ``group`` is not the id of a group.
         """
+        if group is not None:
+            check_group(group)
         answers = self.ask(lambda client: client.list(limit, verified=verified, group=group))
         rows = [(answer.bus, status) for answer in answers for status in answer.value or ()]
         if self.several:

@@ -27,7 +27,6 @@ from bridge.common.cli.output import put, put_json, say
 from bridge.common.cli.screen import Grid, console
 from bridge.errors import UsageError
 from bridge.requests.answered.sweep import Swept
-from bridge.requests.groups.names import check_group
 from bridge.requests.status import Status
 from bridge.requests.waiting import Code
 
@@ -57,8 +56,6 @@ def list_command(
     With --claims each answer is verified first. If it fails verification, did not succeed or was not accepted by the
     gate, its values are left out of the trends; --json shows them with `counts` false.
     """
-    if group is not None:
-        check_group(group)
     buses = buses_of(context)
     if claims is not None:
         _trends(buses, limit, claims or None, group, as_json=as_json)

@@ -19,7 +19,6 @@ from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
 from bridge.presets import Preset, Presets, find_preset
 from bridge.presets.announced import runners_of
 from bridge.presets.load import INSTALLED
-from bridge.requests.groups.names import check_group
 from bridge.requests.status import Status, status_of
 from bridge.verify.answer_checks import gaps
 from bridge.verify.verdict import failed_check, verdict
@@ -241,8 +240,6 @@ def _below(repo: str, out: str) -> str:
 def recent(bus: BusClient, args: models.Recent) -> models.Answer:
     """List the newest requests."""
     # Read one request more than needed, to learn whether there are more.
-    if args.group:
-        check_group(args.group)
     buses, most = bus.buses(), args.offset + args.limit
     statuses, answers = buses.newest(most + 1, group=args.group or None)
     if all(answer.error for answer in answers):

@@ -61,7 +61,7 @@ def decide(  # noqa: PLR0911 - one return a row
         return Action.NOTHING
     if state.state.is_taken:
         # The id on the bus can be forged, so the ledger decides: it lists the states that this runner wrote.
-        ours = has_id(instance, branch) and ledger.has_written(state.salt)
+        ours = _has_id(instance, branch) and ledger.has_written(state.salt)
         lease_s = min(state.lease_s, policy.bus.longest_lease_s)
         if not ours and request.unchanged_s(branch.state_commit) < lease_s * _MARGIN:
             return Action.WAIT
@@ -74,7 +74,7 @@ def decide(  # noqa: PLR0911 - one return a row
     return Action.TAKE
 
 
-def has_id(instance: str, branch: RequestBranch) -> bool:
+def _has_id(instance: str, branch: RequestBranch) -> bool:
     """Return whether the last state has this runner's id."""
     return branch.state is not None and branch.state.runner.instance == instance
 
@@ -197,7 +197,7 @@ class Dispatcher:
     def _warn_of_double(self, request: TrackedRequest) -> None:
         """Warn if a claim has this runner's id but was not made by it: a copy of this runner may run elsewhere."""
         instance = self.author.identity.instance
-        if has_id(instance, request.branch) and not request.is_double_told:
+        if _has_id(instance, request.branch) and not request.is_double_told:
             request.is_double_told = True
             self.tell(
                 f"{request.branch.name} is held by another runner under this one's id, "

@@ -45,8 +45,8 @@ class Orders:
 
     def now(self) -> OperatorMode:
         """Return the current order for this process. An unreadable file counts as maintenance."""
-        drained = _read(self._folder / DRAIN)
-        if drained and drained == identify(psutil.Process()):
+        to_drain = _read(self._folder / DRAIN)
+        if to_drain and to_drain == identify(psutil.Process()):
             return OperatorMode(RunnerState.DRAINING)
         order = _read(self._folder / MAINTENANCE)
         if order is None:

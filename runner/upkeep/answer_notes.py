@@ -60,7 +60,7 @@ class AnswerNotes:
                 try:
                     change_note(bus.git, commit, WHO, partial(merged, new=text))
                 except UsageError as error:
-                    # Somebody made this commit's note too large. Those of others are written.
+                    # The note of this commit is too large already. The notes of other commits are still written.
                     self._tell(f"{name} is not noted: {error.message}")
                     del notes[name]
             new = objects.resolve(bus.git, REF)
