@@ -138,31 +138,30 @@ def test_nothing_comes_from_the_checkout(serving):
 
 
 @pytest.fixture(scope="module")
-def clone(serving) -> Path:
+def asked(serving) -> tuple[Path, str]:
+    """A clone in which the lines that follow were run, and what the last one said."""
     machine, bus, _ = serving
-    machine.run("git", "clone", "--quiet", str(bus), "clone")
-    return machine.home / "clone"
-
-
-def test_the_lines_that_follow_end_in_a_signed_and_verified_answer(serving, clone):
-    machine, _, _ = serving
+    clone = machine.home / "clone"
+    machine.run("git", "clone", "--quiet", str(bus), str(clone))
     lines = [step.command for step in console.steps(console.section("Serve jobs"))]
     ask = lines[lines.index("kakeya-runner serve") + 1 :]
+    return clone, [machine.run("/bin/sh", "-ec", line, cwd=clone).stdout for line in ask][-1]
 
-    said = [machine.run("/bin/sh", "-ec", line, cwd=clone).stdout for line in ask]
 
-    last = said[-1].splitlines()[-1]
+def test_the_lines_that_follow_end_in_a_signed_and_verified_answer(serving, asked):
+    machine, _, _ = serving
+    last = asked[1].splitlines()[-1]
     assert last.startswith("verified: succeeded, ACCEPTED, signed by ")
     assert last.endswith("'s key")
     assert "no key" not in (machine.home / "serve.log").read_text()
 
 
-def test_a_model_s_job_is_asked_for_and_answered(serving, clone):
-    machine, _, _ = serving
+def test_a_model_s_job_is_asked_for_and_answered(serving, asked):
+    machine, clone = serving[0], asked[0]
 
-    asked = machine.run("kakeya", "run", *PRESET, "--wait", "10m", "--json", cwd=clone, check=False)
+    done = machine.run("kakeya", "run", *PRESET, "--wait", "10m", "--json", cwd=clone, check=False)
 
-    assert asked.returncode == 0, asked.stdout + asked.stderr + (machine.home / "serve.log").read_text()
+    assert done.returncode == 0, done.stdout + done.stderr + (machine.home / "serve.log").read_text()
     fetched = machine.run("kakeya", "fetch", cwd=clone)
     (report,) = clone.glob("kakeya-results/k3-*/results/research/*.json")
     assert json.loads(report.read_text())["kind"] == "kakeya.native", fetched.stdout

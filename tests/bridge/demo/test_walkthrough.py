@@ -9,7 +9,7 @@ import random
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -236,6 +236,20 @@ class TestRun:
             return int(ended.value.code or 0), json.loads(out), err
 
         return run
+
+    @pytest.mark.long
+    def test_a_gated_job_is_run_and_its_verdict_shown(self, shown):
+        code, data, text = shown(replace(walkthrough.JOBS[-1], params={"n_samples": 1, "max_new_tokens": 2}))
+
+        assert code == 0, text
+        (run,) = data["runs"]
+        assert run["gate"]["verdict"] == "ACCEPTED", text
+        assert run["holds"]
+        assert run["signed"]
+        assert "mlx-lm alone" in text
+        assert "no speed is claimed" in text
+        assert "gate: ACCEPTED" in text
+        assert "all answers are verified and accepted" in text
 
     @pytest.mark.long
     def test_a_job_that_cannot_run_here_is_a_failure_with_its_reason(self, shown, monkeypatch):

@@ -138,12 +138,8 @@ FORMS = {
     "kimi k3": ("kimi_k3", xml('<|open|>call tool="write" index="1"<|sep|>', K3, "<|close|>call<|sep|>")),
 }
 PIECES = set(FORMS) - {"arguments in a string", "arguments before the name"}
-QUOTING = (
-    "json",
-    "mistral",
-    "kimi_k2",
-    "gemma4",
-)  # parsers of forms whose texts end with a mark of their own
+# Parsers of forms whose texts end with a mark of their own.
+QUOTING = ("json", "mistral", "kimi_k2", "gemma4")
 
 
 @pytest.fixture(params=["mlx-lm", "without mlx-lm"])
